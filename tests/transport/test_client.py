@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.support import free_port, is_connected, until
+from tests.support import about, free_port, is_connected, until
 from tests.transport.conftest import Run
 from tests.transport.helpers import EchoHandler, Peer, answer_to, scripted, serving
 
@@ -277,7 +277,7 @@ class TestWaiting:
                     asyncio.create_task(client.call(server.address, Command(310), SECONDS)) for _ in "ab"
                 ]
                 await until(lambda: client.in_flight == 2)
-                with pytest.raises(NoRoomError, match="2 requests are already in flight"):
+                with pytest.raises(NoRoomError, check=about(limit=2)):
                     await client.call(server.address, Command(310), 0.02)
                 third = asyncio.create_task(client.call(server.address, Command(10), SECONDS))
                 await until(lambda: sum(map(len, handler.chunks)) == 2)

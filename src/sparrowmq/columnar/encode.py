@@ -139,13 +139,15 @@ def _stop(ends: npt.NDArray[Any], start: int, bytes_max: int, rows_max: int) -> 
 def _checked_sizes(body: pa.Array, body_bytes_max: int | None) -> npt.NDArray[np.int32]:
     if body.null_count:
         row = int(np.argmax(missing(body)))
-        raise InvalidMessageError(f"row {row}: the body is null; a message needs a body")
+        raise InvalidMessageError(f"row {row}: the body is null; a message needs a body", part="body")
     sizes = sizes_of(body)
     most = np.iinfo(np.int32).max if body_bytes_max is None else body_bytes_max
     if len(sizes) and (sizes.min() < 1 or sizes.max() > most):
         row = int(np.flatnonzero((sizes < 1) | (sizes > most))[0])
         allowed = "at least 1" if body_bytes_max is None else f"1 to {body_bytes_max}"
-        raise InvalidMessageError(f"row {row}: the body has {sizes[row]} bytes; a message needs {allowed}")
+        raise InvalidMessageError(
+            f"row {row}: the body has {sizes[row]} bytes; a message needs {allowed}", part="body"
+        )
     return sizes
 
 
@@ -168,7 +170,9 @@ def encode_messages(columns: MessageColumns, *, first_row: int = 0) -> pa.Array:
         row = int(np.argmax(property_sizes > PROPERTIES_BYTES_MAX))
         raise InvalidMessageError(
             f"row {first_row + row}: the properties take {property_sizes[row]} bytes, the limit is "
-            f"{PROPERTIES_BYTES_MAX}; send fewer"
+            f"{PROPERTIES_BYTES_MAX}; send fewer",
+            limit=PROPERTIES_BYTES_MAX,
+            part="properties",
         )
     body_sizes = sizes_of(columns.body)
     head = np.zeros((count, 5), ">i4")
@@ -219,7 +223,8 @@ def _property(name: str, values: pa.Array | None, first_row: int) -> list[RowPie
     row = first_with(values, _SEPARATORS)
     if row is not None:
         raise InvalidMessageError(
-            f"row {first_row + row}: property {name} contains the character 0x01 or 0x02"
+            f"row {first_row + row}: property {name} contains the character 0x01 or 0x02",
+            part=name,
         )
     present = _present(values)
     return [

@@ -62,10 +62,15 @@ class NoFencesError(ClientError):
 
 
 class InvalidMessageError(ClientError, ValueError):
-    """A message breaks a limit: empty or oversized body, wrong properties (client:B-04 to B-10)."""
+    """A message breaks a limit: empty or oversized body, wrong properties (client:B-04 to B-10).
 
-    def __init__(self, message: str) -> None:
+    `part` is what is wrong, such as `body` or the name of a property, and `limit` the bound it exceeds.
+    """
+
+    def __init__(self, message: str, *, part: str = "", limit: int | None = None) -> None:
         super().__init__(message, code=13)
+        self.part = part
+        self.limit = limit
 
 
 class InvalidNameError(ClientError, ValueError):
@@ -105,20 +110,25 @@ class NoNameServerError(ClientError):
 
 
 class NoRouteError(ClientError):
-    """No broker serves the topic (client code 10005)."""
+    """No broker serves `topic` (client code 10005); it is empty where several or none were asked for."""
 
     retryable = True
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, topic: str = "") -> None:
         super().__init__(message, code=10005)
+        self.topic = topic
 
 
 class NoRoomError(ClientError):
-    """There is no room in this process: the limit of requests in flight or of waiting bytes was reached, and
-    nothing ended before the timeout of the call. Nothing was sent.
+    """This process has no room: the `limit` of requests in flight or of waiting bytes was reached, and nothing
+    ended before the timeout of the call. Nothing was sent.
     """
 
     retryable = True
+
+    def __init__(self, message: str, *, code: int = -1, limit: int | None = None) -> None:
+        super().__init__(message, code=code)
+        self.limit = limit
 
 
 TooManyRequestsError = NoRoomError
@@ -331,12 +341,16 @@ class RefusedError(CoordinatorError):
 
     401 not authenticated, 403 not allowed, 404 not found, 409 not in this state, 422 a value out of range,
     429 too many attempts, 503 temporarily unavailable. `retry_seconds`, unless it is 0, is when to try again.
+    `limit` is the bound that a number or length exceeds.
     """
 
-    def __init__(self, message: str, *, status: int = 403, retry_seconds: int = 0) -> None:
+    def __init__(
+        self, message: str, *, status: int = 403, retry_seconds: int = 0, limit: int | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_seconds = retry_seconds
+        self.limit = limit
 
 
 class DatabaseError(CoordinatorError):

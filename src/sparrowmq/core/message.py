@@ -244,5 +244,6 @@ class ReceivedMessage:
     def _unreadable(self, what: str, error: Exception) -> InvalidMessageError:
         return InvalidMessageError(
             f"the body of message {self.message_id} of {self.queue}, offset {self.queue_offset}, is not "
-            f"{what}: {error}; read its bytes in `body`"
+            f"{what}: {error}; read its bytes in `body`",
+            part="body",
         )

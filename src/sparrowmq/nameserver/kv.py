@@ -82,7 +82,8 @@ class KeyValues:
             if keys > KEYS_MAX or chars > CHARS_MAX:
                 raise NoRoomError(
                     f"the key-value tables would have {keys} keys and {chars} characters, and the limits are "
-                    f"{KEYS_MAX} and {CHARS_MAX}: delete some keys first"
+                    f"{KEYS_MAX} and {CHARS_MAX}: delete some keys first",
+                    limit=KEYS_MAX if keys > KEYS_MAX else CHARS_MAX,
                 )
             await self._replace(table)
 

@@ -248,14 +248,16 @@ class Registry:
             if len(known) >= BROKERS_MAX and key not in known:
                 raise NoRoomError(
                     f"{len(known)} {what} are registered and the limit is {BROKERS_MAX}: a new one is "
-                    f"accepted when others leave"
+                    f"accepted when others leave",
+                    limit=BROKERS_MAX,
                 )
         broker = self._brokers.get(name)
         members = {} if broker is None else broker.addresses
         if len(members) >= MEMBERS_MAX and request.broker_id not in members:
             raise NoRoomError(
                 f"{len(members)} processes are registered as broker {name[:80]!r} and the limit is "
-                f"{MEMBERS_MAX}: give this one another brokerName"
+                f"{MEMBERS_MAX}: give this one another brokerName",
+                limit=MEMBERS_MAX,
             )
 
     def _serve(self, topic: str, data: QueueData) -> bool:
@@ -452,7 +454,8 @@ class Registry:
                 raise NoRoomError(
                     f"the topic was not registered: the name server has {len(self._topics)} topics and "
                     f"{self._routes} pairs of a topic and a broker, the limits are {TOPICS_MAX} and "
-                    f"{ROUTES_MAX}, and a name has at most {NAME_CHARS_MAX} characters"
+                    f"{ROUTES_MAX}, and a name has at most {NAME_CHARS_MAX} characters",
+                    limit=TOPICS_MAX,
                 )
         return True
 

@@ -27,14 +27,20 @@ def encode(properties: Mapping[str, str]) -> bytes:
     parts = [f"{name}\x01{value}\x02" for name, value in properties.items() if name and value]
     text = "".join(parts)
     if text.count("\x01") != len(parts) or text.count("\x02") != len(parts):
-        raise InvalidMessageError("names and values of properties must not hold the characters 0x01 and 0x02")
+        raise InvalidMessageError(
+            "names and values of properties must not hold the characters 0x01 and 0x02", part="properties"
+        )
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidMessageError(f"properties cannot be written as UTF-8: {error.reason}") from None
+        raise InvalidMessageError(
+            f"properties cannot be written as UTF-8: {error.reason}", part="properties"
+        ) from None
     if len(data) > PROPERTIES_BYTES_MAX:
         raise InvalidMessageError(
-            f"the properties take {len(data)} bytes, the limit is {PROPERTIES_BYTES_MAX}; send less of them"
+            f"the properties take {len(data)} bytes, the limit is {PROPERTIES_BYTES_MAX}; send less of them",
+            limit=PROPERTIES_BYTES_MAX,
+            part="properties",
         )
     return data
 

@@ -293,7 +293,8 @@ class Connection(asyncio.Protocol):
             )
         if not self._in_flight.try_acquire():
             raise NoRoomError(
-                f"{CALLS_IN_FLIGHT_MAX} calls to client {self.address} are outstanding; try again later"
+                f"{CALLS_IN_FLIGHT_MAX} calls to client {self.address} are outstanding; try again later",
+                limit=CALLS_IN_FLIGHT_MAX,
             )
         if self._calls is None:
             self._calls = PendingCalls(self.address, self._in_flight, self._loop)

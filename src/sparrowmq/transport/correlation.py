@@ -69,7 +69,8 @@ class InFlight:
                 self.release()
             if isinstance(error, TimeoutError):
                 raise NoRoomError(
-                    f"{self.limit} requests are already in flight and none ended in time; send more slowly"
+                    f"{self.limit} requests are already in flight and none ended in time; send more slowly",
+                    limit=self.limit,
                 ) from None
             raise
 

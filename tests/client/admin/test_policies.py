@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support import until_sync
+from tests.support import about, until_sync
 
 import sparrowmq as mq
 from sparrowmq.protocol.codes import ResponseCode
@@ -29,10 +29,10 @@ def test_fence_applies_before_and_after_a_restart() -> None:
             (queue, _) = stranger.queues("Guarded")
 
             def refused() -> None:
-                with pytest.raises(mq.BrokerError, match="somebody has it under generation 4") as caught:
+                with pytest.raises(mq.BrokerError, check=about(code=90011)) as caught:
                     stranger.pull(queue, 0)
                 assert caught.value.code == FENCED
-                with pytest.raises(mq.BrokerError, match="no generation of Guarded/broker-a/0") as caught:
+                with pytest.raises(mq.BrokerError, check=about(code=90011)) as caught:
                     admin.clone_offsets("other", "guarded")
                 assert caught.value.code == FENCED
 
@@ -43,7 +43,7 @@ def test_fence_applies_before_and_after_a_restart() -> None:
             cluster.restart_broker()
             refused()
             assert admin.group_policies("guarded")["broker-a"].policies == [policy]
-            with pytest.raises(mq.BrokerError, match="is not later than") as caught:
+            with pytest.raises(mq.BrokerError, check=about(code=90012)) as caught:
                 admin.set_group_policy(mq.GroupPolicy("guarded", maximum=1))
             assert caught.value.code == ResponseCode.POLICY_OUTDATED
             admin.delete_group_policy("guarded")

@@ -8,7 +8,7 @@ import pytest
 from tests.client import fake
 from tests.client.fake import FakeCluster, answer
 from tests.client.pulling import flow, quick, store
-from tests.support import until
+from tests.support import about, until
 
 from sparrowmq.client.base.lifecycle import State
 from sparrowmq.client.consumer import min_age
@@ -63,7 +63,7 @@ def test_poll_returns_one_batch_of_one_queue() -> None:
             assert bodies(mine) == list(range(25)), "each queue in order"
         assert await consumer.poll(0) == []
         assert await consumer.poll(0.01) == []
-        with pytest.raises(SettingsError, match="timeout"):
+        with pytest.raises(SettingsError, check=about(setting="timeout", value=-1, limit=0)):
             await consumer.poll(-1)
 
     flow(test, queues=2, messages=25)
@@ -355,7 +355,7 @@ def test_committed_queries_the_broker_when_nothing_is_stored_and_explains_failur
         await consumer.start()
         assert await consumer.committed(MessageQueue("T", "broker-a", 1)) == 5
         cluster.broker.on[QUERY] = lambda conn, c: answer(1, remark="broken")
-        with pytest.raises(BrokerError, match="broken"):
+        with pytest.raises(BrokerError, check=about(code=1, remark="broken")):
             await consumer.committed(MessageQueue("T", "broker-a", 1))
 
     flow(test, queues=2)
@@ -389,9 +389,7 @@ def test_seek_outside_the_stored_range_or_in_another_queue_is_refused() -> None:
         await consumer.start()
         await take(consumer, 5)
         for offset in (9, 16, -1):
-            with pytest.raises(
-                SettingsError, match=r"offset of T/broker-a/0=-?\d+ is out of range.* 10 to 15"
-            ):
+            with pytest.raises(SettingsError, check=about(setting="offset of T/broker-a/0")):
                 await consumer.seek(Q, offset)
         await consumer.seek(Q, 15)
         other = MessageQueue("T", "broker-a", 3)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.client.fake import BROKER, FakeCluster, fake_cluster
 from tests.client.pulling import flow, quick, store
-from tests.support import run, until
+from tests.support import about, run, until
 
 from sparrowmq.client.pull.pull_consumer import PullConsumer
 from sparrowmq.core.errors import BrokerError, ClientError, InvalidNameError, TransportError
@@ -257,7 +257,7 @@ def test_message_is_sent_back_with_the_retries_of_the_settings() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         await consumer.start()
         (message,) = (await consumer.pull(queue(0), 0)).messages
-        with pytest.raises(BrokerError, match="not supported"):
+        with pytest.raises(BrokerError, check=about(code=3, remark=" request type 36 not supported")):
             await consumer.send_back(message, 4)
         (asked,) = cluster.broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
         header = asked.ext

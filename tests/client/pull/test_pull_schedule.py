@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.client.fake import FakeCluster, fake_cluster
 from tests.client.pulling import quick, store
-from tests.support import run, until, until_sync
+from tests.support import about, run, until, until_sync
 
 import sparrowmq as mq
 from sparrowmq.client.base.lifecycle import State
@@ -184,7 +184,7 @@ def test_synchronous_schedule_passes_the_synchronous_consumer_to_callbacks() -> 
 def test_invalid_arguments_and_states_are_refused() -> None:
     with pytest.raises(InvalidNameError):
         PullSchedule("DEFAULT_CONSUMER")
-    with pytest.raises(SettingsError, match="threads"):
+    with pytest.raises(SettingsError, check=about(setting="threads", value=0, limit=1)):
         PullSchedule("g", threads=0)
 
     async def main() -> None:

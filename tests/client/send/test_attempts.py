@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.client.fake import FakeCluster, answer
 from tests.client.producing import SEND, flow, sends
-from tests.support import until
+from tests.support import about, until
 
 from sparrowmq.client.base.hooks import (
     CheckForbiddenContext,
@@ -146,7 +146,7 @@ def test_hooks_see_errors_and_illegal_properties_fail_the_send() -> None:
 
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         cluster.broker.on[SEND] = lambda conn, c: answer(13, remark="illegal")
-        with pytest.raises(BrokerError, match="illegal"):
+        with pytest.raises(BrokerError, check=about(code=13, remark="illegal")):
             await producer.send(Message("T", b"x"))
         assert isinstance(hook.contexts[-1].error, BrokerError)
         del cluster.broker.on[SEND]
@@ -382,7 +382,7 @@ def test_send_without_room_counts_against_no_broker() -> None:
         assert engine is not None and engine.faults is not None
         await producer.queues("T")  # so that the time is not spent on the route
         assert engine.gate.try_enter(1)
-        with pytest.raises(NoRoomError, match=r"1 sends .* are in flight"):
+        with pytest.raises(NoRoomError, check=about(limit=1)):
             await producer.send(Message("T", b"x"), timeout=0.3)
         engine.gate.leave(1)
         assert not engine.faults.items

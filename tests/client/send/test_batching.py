@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.client.fake import FakeCluster, answer, never
 from tests.client.producing import SEND, flow, sends
-from tests.support import until
+from tests.support import about, until
 
 from sparrowmq.client.producer.producer import Producer
 from sparrowmq.client.send.batching import part_of
@@ -212,9 +212,9 @@ def test_error_reaches_every_message_of_the_batch_and_invalid_ones_are_refused_a
             *(producer.send(Message("T", b"x")) for _ in range(3)), return_exceptions=True
         )
         assert all(isinstance(outcome, BrokerError) for outcome in outcomes)
-        with pytest.raises(InvalidMessageError, match="is empty"):
+        with pytest.raises(InvalidMessageError, check=about(part="body")):
             await producer.send(Message("T", b""))
-        with pytest.raises(InvalidMessageError, match="the limit is"):
+        with pytest.raises(InvalidMessageError, check=about(part="body", limit=4194304)):
             await producer.send(Message("T", b"x" * (5 << 20)))
 
     flow(test, linger=0.01)
@@ -227,7 +227,7 @@ def test_messages_beyond_the_total_are_sent_alone_or_refused_if_ordered() -> Non
         await asyncio.sleep(0)
         alone = await producer.send(Message("T", b"alone"))
         assert alone.status is SendStatus.SEND_OK and not held.done()
-        with pytest.raises(NoRoomError, match="bytes wait for their batch, the limit is 100"):
+        with pytest.raises(NoRoomError, check=about(limit=100)):
             await producer.send(Message("T", b"x"), queue=QUEUE)
         await producer.close()
         assert (await held).queue == QUEUE, "closing lets what waits leave"

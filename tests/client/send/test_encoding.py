@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.client.send.encoding import (
     Outgoing,
@@ -98,36 +99,45 @@ def test_wait_store_ok_is_sent_as_java_writes_it() -> None:
 
 @pytest.mark.proves("client:B-07", "client:B-10")
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("message", "part"),
     [
-        (Message("T", b""), "empty"),
-        (Message("T", "text"), "must be bytes, not str"),
-        (Message("T", b"x" * 11), "11 bytes, the limit is 10"),
-        (Message("T", b"x", properties={"TAGS": "a"}), "'TAGS' is RocketMQ's own"),
-        (Message("T", b"x", properties={"UNIQ_KEY": "a"}), "'UNIQ_KEY'"),
-        (Message("T", b"x", properties={"DELAY": "1"}), "'DELAY'"),
-        (Message("T", b"x", properties={"a": ""}), "blank"),
-        (Message("T", b"x", properties={" ": "a"}), "blank"),
-        (Message("T", b"x", properties={"a": 5}), "not text"),
-        (Message("T", b"x", properties={"a": "x\x02y"}), "0x01 and 0x02"),
-        (Message("T", b"x", keys="x\x01y"), "0x01 and 0x02"),
-        (Message("T", b"x", tags="x\x02y"), "0x01 and 0x02"),
-        (Message("T", b"x", keys="k tab\tkey"), r"keys 'k tab\\tkey' of a message to 'T'"),
-        (Message("T", b"x", keys=["line\nkey"]), r"'line\\nkey'"),
-        (Message("T", b"x", keys=["k", "wide\u3000key"]), "white space in a key"),
-        (Message("T", b"x", keys=["order 17"]), "a blank separates keys"),
-        (Message("T", b"x", tags=" paid"), "tag ' paid' of a message to 'T' cannot be subscribed"),
-        (Message("T", b"x", tags="paid\u00a0"), "white space around them"),
-        (Message("T", b"x", tags="a||b"), "'a||b'".replace("|", r"\|")),
-        (Message("T", b"x", properties={"a": "\ud800"}), "UTF-8"),
-        (Message("T", b"x", properties={"a": "y" * 32767}), "the limit is 32767"),
-        (Message("T", b"x", properties={"a": "ü" * 16383}), "the limit is 32767"),
+        (Message("T", b""), "body"),
+        (Message("T", "text"), "body"),
+        (Message("T", b"x", properties={"TAGS": "a"}), "TAGS"),
+        (Message("T", b"x", properties={"UNIQ_KEY": "a"}), "UNIQ_KEY"),
+        (Message("T", b"x", properties={"DELAY": "1"}), "DELAY"),
+        (Message("T", b"x", properties={"a": ""}), "a"),
+        (Message("T", b"x", properties={" ": "a"}), " "),
+        (Message("T", b"x", properties={"a": 5}), "a"),
+        (Message("T", b"x", properties={"a": "x\x02y"}), "properties"),
+        (Message("T", b"x", keys="x\x01y"), "properties"),
+        (Message("T", b"x", tags="x\x02y"), "properties"),
+        (Message("T", b"x", keys="k tab\tkey"), "keys"),
+        (Message("T", b"x", keys=["line\nkey"]), "keys"),
+        (Message("T", b"x", keys=["k", "wide\u3000key"]), "keys"),
+        (Message("T", b"x", keys=["order 17"]), "keys"),
+        (Message("T", b"x", tags=" paid"), "tag"),
+        (Message("T", b"x", tags="paid\u00a0"), "tag"),
+        (Message("T", b"x", tags="a||b"), "tag"),
+        (Message("T", b"x", properties={"a": "\ud800"}), "properties"),
     ],
 )
-def test_messages_that_exceed_a_limit_are_refused(message: Message, words: str) -> None:
-    with pytest.raises(InvalidMessageError, match=words) as caught:
+def test_messages_that_cannot_be_sent_are_refused(message: Message, part: str) -> None:
+    with pytest.raises(InvalidMessageError, check=about(code=13, part=part, limit=None)):
         outgoing_single(message, "ID", 5, 10)
-    assert caught.value.code == 13
+
+
+@pytest.mark.parametrize(
+    ("message", "part", "limit"),
+    [
+        (Message("T", b"x" * 11), "body", 10),
+        (Message("T", b"x", properties={"a": "y" * 32767}), "properties", 32767),
+        (Message("T", b"x", properties={"a": "ü" * 16383}), "properties", 32767),
+    ],
+)
+def test_messages_that_exceed_a_limit_are_refused(message: Message, part: str, limit: int) -> None:
+    with pytest.raises(InvalidMessageError, check=about(code=13, part=part, limit=limit)):
+        outgoing_single(message, "ID", 5, 10)
 
 
 def test_properties_may_fill_the_limit_exactly() -> None:
@@ -156,19 +166,19 @@ def test_batch_is_one_request_with_an_id_for_each_and_one_for_all() -> None:
 
 @pytest.mark.proves("client:B-72", "client:B-73")
 @pytest.mark.parametrize(
-    ("messages", "words"),
+    ("messages", "facts"),
     [
-        ([], "at least one"),
-        ([Message("T", b"x"), Message("U", b"x")], "'T' and 'U'"),
-        ([Message("T", b"x"), Message("T", b"x", wait_store_ok=False)], "wait_store_ok"),
-        ([Message("%RETRY%g", b"x")], "retry topic"),
-        ([Message("T", b"x"), Message("T", b"")], "empty"),
-        ([Message("T", b"x" * 30)] * 4, "the limit is 100; send smaller"),
-        ([Message("T", b"x", properties={"a": "\ud800"})], "UTF-8"),
+        ([], {"part": "batch"}),
+        ([Message("T", b"x"), Message("U", b"x")], {"part": "topic"}),
+        ([Message("T", b"x"), Message("T", b"x", wait_store_ok=False)], {"part": "wait_store_ok"}),
+        ([Message("%RETRY%g", b"x")], {"part": "topic"}),
+        ([Message("T", b"x"), Message("T", b"")], {"part": "body"}),
+        ([Message("T", b"x" * 30)] * 4, {"part": "batch", "limit": 100}),
+        ([Message("T", b"x", properties={"a": "\ud800"})], {"part": "properties"}),
     ],
 )
-def test_invalid_batches_are_refused(messages: list[Message], words: str) -> None:
-    with pytest.raises(InvalidMessageError, match=words):
+def test_invalid_batches_are_refused(messages: list[Message], facts: dict[str, object]) -> None:
+    with pytest.raises(InvalidMessageError, check=about(**facts)):
         outgoing_batch(messages, ["K"] * len(messages), "ALL", 5, 100)
 
 
@@ -176,9 +186,9 @@ def test_encoded_batch_is_sent_unchanged() -> None:
     outgoing = outgoing_encoded_batch("T", b"body", 2, "ALL", 5, MAX)
     command = sent(target().request(outgoing, 1))
     assert (command.code, command.body, command.ext["m"]) == (320, b"body", "true")
-    with pytest.raises(InvalidMessageError, match="at least one"):
+    with pytest.raises(InvalidMessageError, check=about(part="batch")):
         outgoing_encoded_batch("T", b"", 2, "ALL", 5, MAX)
-    with pytest.raises(InvalidMessageError, match="smaller"):
+    with pytest.raises(InvalidMessageError, check=about(part="batch", limit=4)):
         outgoing_encoded_batch("T", b"12345", 2, "ALL", 5, 4)
 
 
@@ -222,9 +232,7 @@ def test_inner_batch_has_one_id() -> None:
 def test_other_codes_are_errors_with_code_address_and_remark() -> None:
     outgoing = outgoing_single(Message("T", b"x"), "ID", 5, MAX)
     refusal = Command(13, flag=FLAG_RESPONSE, remark="too large")
-    with pytest.raises(
-        BrokerError, match=r"answer 13 to send to TopicTest/broker-a/3 from h:1: too large"
-    ) as e:
+    with pytest.raises(BrokerError, check=about(code=13, remark="too large")) as e:
         send_result(refusal, outgoing, target())
     assert e.value.code == 13
 
@@ -261,26 +269,26 @@ def test_times_become_properties(when: dict[str, Any], found: dict[str, str] | N
 
 
 @pytest.mark.parametrize(
-    ("when", "text"),
+    ("when", "part"),
     [
-        ({"delay_level": -1}, "delay_level=-1 must be a whole number"),
-        ({"delay_level": 1.5}, "delay_level=1.5"),
-        ({"delay_level": True}, "delay_level=True"),
-        ({"delay_level": 2**31}, "delay_level=2147483648"),
-        ({"delay": -1}, "delay=-1 must be a number of seconds"),
-        ({"delay": float("nan")}, "delay=nan"),
-        ({"delay": True}, "delay=True"),
-        ({"delay": "5"}, "delay='5'"),
-        ({"deliver_at": float("inf")}, "deliver_at=inf"),
-        ({"deliver_at": datetime(2030, 1, 1)}, "has no time zone"),
-        ({"delay_level": 1, "delay": 1}, "delay_level and delay .* both set the time of delivery"),
-        ({"delay": 1, "deliver_at": 1}, "delay and deliver_at .* both set the time of delivery"),
-        ({"system": {"INNER_MULTI_DISPATCH": "a/b"}}, "INNER_MULTI_DISPATCH='a/b' must not hold '/'"),
+        ({"delay_level": -1}, "delay_level"),
+        ({"delay_level": 1.5}, "delay_level"),
+        ({"delay_level": True}, "delay_level"),
+        ({"delay_level": 2**31}, "delay_level"),
+        ({"delay": -1}, "delay"),
+        ({"delay": float("nan")}, "delay"),
+        ({"delay": True}, "delay"),
+        ({"delay": "5"}, "delay"),
+        ({"deliver_at": float("inf")}, "deliver_at"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "deliver_at"),
+        ({"delay_level": 1, "delay": 1}, "delay_level and delay"),
+        ({"delay": 1, "deliver_at": 1}, "delay and deliver_at"),
+        ({"system": {"INNER_MULTI_DISPATCH": "a/b"}}, "INNER_MULTI_DISPATCH"),
     ],
 )
 @pytest.mark.proves("client:B-08", "client:B-105")
-def test_invalid_times_are_refused(when: dict[str, Any], text: str) -> None:
-    with pytest.raises(InvalidMessageError, match=text):
+def test_invalid_times_are_refused(when: dict[str, Any], part: str) -> None:
+    with pytest.raises(InvalidMessageError, check=about(part=part)):
         outgoing_single(Message("T", b"x", **when), "ID", 1, MAX)
 
 
@@ -368,9 +376,7 @@ def test_retry_topics_have_their_counts_in_header_and_properties() -> None:
 
 @pytest.mark.proves("client:B-72")
 def test_batch_refuses_delay_levels_and_accepts_times() -> None:
-    with pytest.raises(
-        InvalidMessageError, match="messages of a batch cannot have delay levels, but one has 2"
-    ):
+    with pytest.raises(InvalidMessageError, check=about(part="delay_level")):
         outgoing_batch([Message("T", b"x", delay_level=2)], ["1"], "b", 1, MAX)
     batch = outgoing_batch([Message("T", b"x", delay=1)], ["1"], "b", 1, MAX)
     ((_, _, text),) = decode_batch(batch.body)
@@ -403,7 +409,7 @@ def test_split_groups_fit_and_lose_nothing(items: list[tuple[int, str, bool, int
     for one, two in itertools.pairwise(groups):
         alike = (one[0].topic, one[0].wait_store_ok) == (two[0].topic, two[0].wait_store_ok)
         if alike and not one[0].delay_level and not two[0].delay_level:
-            with pytest.raises(InvalidMessageError, match="smaller batches"):
+            with pytest.raises(InvalidMessageError, check=about(part="batch")):
                 outgoing_batch([*one, two[0]], ["0" * 56] * (len(one) + 1), "b", 1, bytes_max)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.client.fake import FakeCluster, answer
 from tests.client.producing import SEND, flow, sends
-from tests.support import until
+from tests.support import about, until
 
 from sparrowmq.client.producer.producer import Producer
 from sparrowmq.client.send.encoding import outgoing_single, split_batch
@@ -179,7 +179,7 @@ def test_messages_that_wait_for_a_route_are_bounded_and_fail_with_it() -> None:
 
 def test_batch_has_one_key() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
-        with pytest.raises(InvalidMessageError, match="'customer-1' and 'customer-2'"):
+        with pytest.raises(InvalidMessageError, check=about(part="key")):
             await producer.send_batch([keyed(1), keyed(2)])
 
     flow(test)
@@ -192,17 +192,10 @@ def test_batch_has_one_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
-    [
-        (7, "must be a str, not int"),
-        (b"k", "must be a str, not bytes"),
-        (" ", "is blank"),
-        ("", "is blank"),
-        ("a\x01b", "0x01"),
-    ],
+    ("key", "part"), [(7, "key"), (b"k", "key"), (" ", "key"), ("", "key"), ("a\x01b", "properties")]
 )
-def test_wrong_keys_are_refused(key: Any, said: str) -> None:
-    with pytest.raises(InvalidMessageError, match=said):
+def test_wrong_keys_are_refused(key: Any, part: str) -> None:
+    with pytest.raises(InvalidMessageError, check=about(part=part)):
         outgoing_single(Message("T", b"x", key=key), "ID", 0, 1024)
 
 
@@ -210,5 +203,5 @@ def test_key_of_a_resent_message_is_written_once() -> None:
     system = {"__SHARDINGKEY": "a", "RECONSUME_TIME": "1"}
     outgoing = outgoing_single(Message("T", b"x", key="a", system=system), "ID", 0, 1024)
     assert outgoing.properties.count(b"__SHARDINGKEY") == 1
-    with pytest.raises(InvalidMessageError, match="another one in its system properties"):
+    with pytest.raises(InvalidMessageError, check=about(part="__SHARDINGKEY")):
         outgoing_single(Message("T", b"x", key="b", system=system), "ID", 0, 1024)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.client.fake import NOW_MS, FakeCluster, answer, never
 from tests.client.producing import SEND, flow, sends
-from tests.support import free_port, run, until
+from tests.support import about, free_port, run, until
 
 from sparrowmq.client.base.hooks import SendMode
 from sparrowmq.client.cluster import instance
@@ -80,9 +80,9 @@ def test_unknown_topic_gets_the_templates_queues() -> None:
 @pytest.mark.proves("client:B-18")
 def test_missing_route_is_reported_and_not_remembered() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
-        with pytest.raises(NoRouteError, match=r"'Nowhere'.*sparrow topic create Nowhere"):
+        with pytest.raises(NoRouteError, check=about(topic="Nowhere")):
             await producer.send(Message("Nowhere", b"x"))
-        with pytest.raises(NoRouteError, match="no broker has a writable queue"):
+        with pytest.raises(NoRouteError, check=about(topic="Nowhere")):
             await producer.queues("Nowhere")
         assert "topics=0" in repr(producer)
         cluster.add_topic("Nowhere")
@@ -144,7 +144,7 @@ def test_all_attempts_share_the_message_id() -> None:
 def test_attempts_end_and_the_last_error_lists_them() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         cluster.broker.on[SEND] = lambda conn, c: answer(14, remark="closing")
-        with pytest.raises(BrokerError, match="answer 14") as caught:
+        with pytest.raises(BrokerError, check=about(code=14, remark="closing")) as caught:
             await producer.send(Message("T", b"x"))
         assert len(sends(cluster)) == 3
         assert "tried 3 times" in caught.value.__notes__[0]
@@ -157,7 +157,7 @@ def test_attempts_end_and_the_last_error_lists_them() -> None:
 def test_final_answer_is_not_repeated() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         cluster.broker.on[SEND] = lambda conn, c: answer(13, remark="illegal")
-        with pytest.raises(BrokerError, match="answer 13"):
+        with pytest.raises(BrokerError, check=about(code=13, remark="illegal")):
             await producer.send(Message("T", b"x"))
         assert len(sends(cluster)) == 1
 
@@ -256,7 +256,7 @@ def test_attempt_without_room_does_not_hide_the_result_of_the_previous_one() -> 
         cluster.broker.on[SEND] = busy_once
         first = asyncio.create_task(producer.send(Message("T", b"x"), timeout=0.3))
         second = asyncio.create_task(producer.send(Message("T", b"x"), timeout=20))
-        with pytest.raises(BrokerError, match="busy"):
+        with pytest.raises(BrokerError, check=about(code=2, remark="busy")):
             await first
         release.set()
         await second
@@ -316,12 +316,12 @@ def test_producer_returns_queue_offsets_and_looks_up_an_unknown_broker_once(
 def test_invalid_message_is_refused(settings: dict[str, Any]) -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         for wrong in (None, b"body", {"topic": "T"}):
-            with pytest.raises(InvalidMessageError, match="send a Message, not") as caught:
+            with pytest.raises(InvalidMessageError, check=about(part="message")) as caught:
                 await producer.send(wrong)
             assert caught.value.code == 13
-            with pytest.raises(InvalidMessageError, match="send a Message, not"):
+            with pytest.raises(InvalidMessageError, check=about(part="message")):
                 await producer.send_batch([wrong])
-            with pytest.raises(InvalidMessageError, match="send a Message, not"):
+            with pytest.raises(InvalidMessageError, check=about(part="message")):
                 producer.submit(wrong, lambda *outcome: None)
 
     flow(test, **settings)
@@ -398,7 +398,7 @@ def test_selected_queue_is_tried_once() -> None:
 
 def test_missing_queues_are_refused() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
-        with pytest.raises(NoRouteError, match="no writable queue T/broker-a/9"):
+        with pytest.raises(NoRouteError, check=about(topic="T")):
             await producer.send(Message("T", b"x"), queue=MessageQueue("T", "broker-a", 9))
         with pytest.raises(ClientError, match="must agree"):
             await producer.send(Message("T", b"x"), queue=MessageQueue("U", "broker-a", 0))
@@ -546,9 +546,9 @@ def test_limit_of_sends_in_flight_makes_callers_wait() -> None:
         waiting = [asyncio.create_task(producer.send(Message("T", b"x"), timeout=20)) for _ in range(5)]
         await until(lambda: len(sends(cluster)) == 1 + 2)
         assert producer.in_flight == 2
-        with pytest.raises(NoRoomError, match="limits 2"):
+        with pytest.raises(NoRoomError, check=about(limit=2)):
             await producer.send(Message("T", b"x"), timeout=0.01)
-        with pytest.raises(NoRoomError, match="are already waiting"):
+        with pytest.raises(NoRoomError, check=about(limit=2)):
             for _ in range(5):
                 producer.submit(Message("T", b"x"), lambda r, e: None)
                 await asyncio.sleep(0)

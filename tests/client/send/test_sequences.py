@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.support import about
 
 from sparrowmq.client.send.encoding import SendTarget, outgoing_batch, outgoing_single
 from sparrowmq.client.send.hook_properties import with_properties
@@ -43,7 +44,7 @@ def test_each_message_of_a_batch_is_numbered() -> None:
 
 def test_batch_that_grows_too_large_is_refused() -> None:
     plain = outgoing_batch([Message("T", b"x" * 900)], ["A"], "K", 5, 1000)
-    with pytest.raises(InvalidMessageError, match="with the numbers of an idempotent producer, the limit"):
+    with pytest.raises(InvalidMessageError, check=about(part="batch", limit=983)):
         number(plain, "p", QUEUE, 0, 0, len(plain.body) + 40)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.client.fake import FakeCluster, fake_cluster
-from tests.support import run
+from tests.support import about, run
 
 from sparrowmq.client.base.settings import ProducerSettings
 from sparrowmq.client.cluster.instance import ClientInstance
@@ -86,11 +86,11 @@ def test_template_depends_on_the_release(compat: str, template: str) -> None:
 
 def test_topic_that_never_had_a_queue_is_forgotten() -> None:
     async def test(cluster: FakeCluster, table: PublishTable) -> None:
-        with pytest.raises(NoRouteError, match="sparrow topic create Nowhere"):
+        with pytest.raises(NoRouteError, check=about(topic="Nowhere")):
             await table.find("Nowhere", soon())
         assert (len(table), table.infos) == (0, {})
         cluster.add_topic("Sealed", 2, perm=4)
-        with pytest.raises(NoRouteError, match="'Sealed'"):
+        with pytest.raises(NoRouteError, check=about(topic="Sealed")):
             await table.find("Sealed", soon())
         assert (len(table), table.infos) == (0, {})
         with pytest.raises(InvalidNameError):
@@ -146,7 +146,7 @@ def test_named_queue_must_belong_to_the_topic() -> None:
         assert target_of(info, queue).queue == queue
         with pytest.raises(ClientError, match="topic and queue must agree"):
             target_of(info, MessageQueue("Other", "broker-a", 1))
-        with pytest.raises(NoRouteError, match="it has 2 queues"):
+        with pytest.raises(NoRouteError, check=about(topic="T")):
             target_of(info, MessageQueue("T", "broker-a", 2))
 
     flow(test)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.client.fake import FakeCluster, answer, fake_cluster
-from tests.support import until_sync
+from tests.support import about, until_sync
 
 import sparrowmq as mq
 from sparrowmq.loops.event_loop import loop_thread
@@ -110,7 +110,7 @@ def test_errors_of_sends_reach_the_caller(cluster: FakeCluster) -> None:
         with pytest.raises(mq.InvalidMessageError):
             producer.send(mq.Message("T", b""))
         cluster.broker.on[SEND] = lambda conn, c: answer(13, remark="illegal")
-        with pytest.raises(mq.BrokerError, match="illegal"):
+        with pytest.raises(mq.BrokerError, check=about(code=13, remark="illegal")):
             producer.send(mq.Message("T", b"x"))
     with pytest.raises(mq.InvalidStateError, match="make a new one"):
         producer.send(mq.Message("T", b"x"))
@@ -130,7 +130,7 @@ def test_number_of_futures_is_bounded(cluster: FakeCluster) -> None:
         producer.send(mq.Message("T", b"warm"))
         cluster.broker.on[SEND] = held
         futures = [producer.send_async(mq.Message("T", b"x")) for _ in range(2)]
-        with pytest.raises(mq.NoRoomError, match="2 sends are in flight"):
+        with pytest.raises(mq.NoRoomError, check=about(limit=2)):
             producer.send_async(mq.Message("T", b"x"), timeout=0.01)
         cluster.name_server._listener.get_loop().call_soon_threadsafe(go.set)
         assert all(f.result(20).status is mq.SendStatus.SEND_OK for f in futures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.errors import InvalidExpressionError
 from sparrowmq.protocol.sql92 import EXPRESSION_CHARS_MAX, NESTING_MAX, parse
@@ -148,7 +149,7 @@ def test_what_follows_a_complete_expression_is_ignored_as_by_the_reference_but_f
             parse(text, whole=True)
         assert (caught.value.position, caught.value.token) == (position, token)
     assert parse("a = 1 -- the end", whole=True) == parse("a = 1")
-    with pytest.raises(InvalidExpressionError, match="no meaning"):
+    with pytest.raises(InvalidExpressionError, check=about(position=6, token="@")):
         parse("a = 1 @")
     assert parse("a = 1 b @") == parse("a = 1")
 

@@ -262,7 +262,8 @@ class TopicTable:
         if new and len(self.configs) + new > self._topics_max:
             raise NoRoomError(
                 f"this broker has {len(self.configs)} topics and the limit is {self._topics_max}: delete "
-                "some, or raise topicsMax"
+                "some, or raise topicsMax",
+                limit=self._topics_max,
             )
         queues = sum(
             _queue_count(one) - _queue_count(self.configs.get(one.topic_name)) for one in wanted.values()
@@ -270,7 +271,8 @@ class TopicTable:
         if queues > 0 and self._queue_count + queues > self._queues_max:
             raise NoRoomError(
                 f"the topics of this broker have {self._queue_count} queues, {queues} more are requested "
-                f"and the limit is {self._queues_max}: delete topics, or raise queuesMax"
+                f"and the limit is {self._queues_max}: delete topics, or raise queuesMax",
+                limit=self._queues_max,
             )
 
     def _set(self, name: str, config: TopicConfig | None) -> None:

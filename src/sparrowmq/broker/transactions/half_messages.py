@@ -115,7 +115,9 @@ def encode_half(properties: Mapping[str, str], topic: str, queue_id: int, added_
     if len(data) > limit:
         raise InvalidMessageError(
             f"the properties of a half message take {len(data)} bytes, the limit is {limit}: its copies need "
-            f"{COPY_BYTES_MAX} more; send less of them"
+            f"{COPY_BYTES_MAX} more; send less of them",
+            limit=limit,
+            part="properties",
         )
     return data
 

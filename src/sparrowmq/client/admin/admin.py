@@ -176,7 +176,8 @@ class Admin(
         if route is None:
             raise NoRouteError(
                 f"no broker serves topic {topic!r}; see the names with `sparrow topic list` or create it "
-                f"with `sparrow topic create {topic}`"
+                f"with `sparrow topic create {topic}`",
+                topic=topic,
             )
         return route
 

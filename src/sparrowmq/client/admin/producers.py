@@ -48,7 +48,8 @@ class ProducerAdmin(AdminCalls):
         master = masters_of(await self.topic_route(queue.topic)).get(queue.broker_name)
         if master is None:
             raise NoRouteError(
-                f"broker {queue.broker_name!r} has no master that serves topic {queue.topic!r}"
+                f"broker {queue.broker_name!r} has no master that serves topic {queue.topic!r}",
+                topic=queue.topic,
             )
         header = call_headers.EndProducersRequest(
             topic=queue.topic,

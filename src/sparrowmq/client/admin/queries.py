@@ -56,7 +56,9 @@ async def query(
     """
     route = await instance.find_route(topic)
     if route is None:
-        raise NoRouteError(f"no broker serves topic {topic!r}; see the names with `sparrow topic list`")
+        raise NoRouteError(
+            f"no broker serves topic {topic!r}; see the names with `sparrow topic list`", topic=topic
+        )
     header = headers.QueryMessageRequest(
         topic=topic,
         key=key,

@@ -74,7 +74,8 @@ class PendingReplies:
         if len(self._waiting) >= self._waiting_max:
             raise NoRoomError(
                 f"{self._waiting_max} requests of this client are already waiting for replies; send fewer "
-                f"at once, or shorten their timeout"
+                f"at once, or shorten their timeout",
+                limit=self._waiting_max,
             )
         future: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future

@@ -33,7 +33,8 @@ class QueueLookups(ABC):
         if route is None:
             raise NoRouteError(
                 f"no broker serves topic {topic!r}; create it first (`sparrow topic create {topic}`) or "
-                "check the name"
+                "check the name",
+                topic=topic,
             )
         return route.subscribe_queues(topic)
 

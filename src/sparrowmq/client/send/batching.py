@@ -239,7 +239,8 @@ class Linger:
     def _full(self) -> NoRoomError:
         return NoRoomError(
             f"{self.bytes} bytes wait for their batch, the limit is {self._settings.linger_total_bytes}; "
-            f"wait for results or raise linger_total_bytes"
+            f"wait for results or raise linger_total_bytes",
+            limit=self._settings.linger_total_bytes,
         )
 
     def close(self) -> None:

@@ -279,12 +279,15 @@ def property_text(message: Message, unique_key: str, system: Mapping[str, str] |
     if text.count("\x01") != entries or text.count("\x02") != entries:
         raise InvalidMessageError(
             f"tags, keys and properties of a message to {message.topic!r} must not hold the characters 0x01 "
-            "and 0x02"
+            "and 0x02",
+            part="properties",
         )
     if len(text) * 3 > PROPERTIES_BYTES_MAX and (size := len(text.encode())) > PROPERTIES_BYTES_MAX:
         raise InvalidMessageError(
             f"the properties of a message to {message.topic!r} take {size} bytes, the limit is "
-            f"{PROPERTIES_BYTES_MAX}; move data to the body"
+            f"{PROPERTIES_BYTES_MAX}; move data to the body",
+            limit=PROPERTIES_BYTES_MAX,
+            part="properties",
         )
     return text
 
@@ -311,7 +314,8 @@ def system_properties(message: Message) -> dict[str, str] | None:
         found.pop(PROPERTY_SHARDING_KEY, None)
     if "/" in found.get(PROPERTY_INNER_MULTI_DISPATCH, ""):
         raise InvalidMessageError(
-            f"{PROPERTY_INNER_MULTI_DISPATCH}={found[PROPERTY_INNER_MULTI_DISPATCH]!r} must not hold '/'"
+            f"{PROPERTY_INNER_MULTI_DISPATCH}={found[PROPERTY_INNER_MULTI_DISPATCH]!r} must not hold '/'",
+            part=PROPERTY_INNER_MULTI_DISPATCH,
         )
     given = [
         name
@@ -325,12 +329,15 @@ def system_properties(message: Message) -> dict[str, str] | None:
     if len(given) > 1:
         raise InvalidMessageError(
             f"{' and '.join(given)} of a message to {message.topic!r} both set the time of delivery; give "
-            f"one of them"
+            f"one of them",
+            part=" and ".join(given),
         )
     if message.delay_level is not None:
         level = message.delay_level
         if not isinstance(level, int) or isinstance(level, bool) or not 0 <= level < 2**31:
-            raise InvalidMessageError(f"delay_level={level!r} must be a whole number; 1 is the first level")
+            raise InvalidMessageError(
+                f"delay_level={level!r} must be a whole number; 1 is the first level", part="delay_level"
+            )
         if level:
             found[PROPERTY_DELAY] = str(level)
     if message.delay is not None:
@@ -344,7 +351,8 @@ def _moment_ms(moment: datetime | float) -> int:
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise InvalidMessageError(
-                f"deliver_at={moment!r} has no time zone; give an aware datetime or epoch seconds"
+                f"deliver_at={moment!r} has no time zone; give an aware datetime or epoch seconds",
+                part="deliver_at",
             )
         return _milliseconds("deliver_at", moment.timestamp())
     return _milliseconds("deliver_at", moment)
@@ -352,7 +360,7 @@ def _moment_ms(moment: datetime | float) -> int:
 
 def _milliseconds(name: str, seconds: float) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e12:
-        raise InvalidMessageError(f"{name}={seconds!r} must be a number of seconds, 0 or more")
+        raise InvalidMessageError(f"{name}={seconds!r} must be a number of seconds, 0 or more", part=name)
     return round(seconds * 1000)
 
 
@@ -386,7 +394,8 @@ def _not_utf8(error: UnicodeEncodeError, topic: str) -> InvalidMessageError:
     wrong = error.object[error.start : error.end]
     return InvalidMessageError(
         f"tags, keys or properties of a message to {topic!r} have {wrong!r}, which UTF-8 cannot encode: "
-        f"{error.reason}"
+        f"{error.reason}",
+        part="properties",
     )
 
 
@@ -399,36 +408,45 @@ def outgoing_batch(
     `wait_store_ok`, have a delay level, go to a retry topic, or exceed `bytes_max` bytes in total.
     """
     if not messages:
-        raise InvalidMessageError("a batch needs at least one message")
+        raise InvalidMessageError("a batch needs at least one message", part="batch")
     for message in messages:
         check_is_message(message)
     first = messages[0]
     if first.topic.startswith(RETRY_PREFIX):
-        raise InvalidMessageError(f"a batch cannot go to the retry topic {first.topic!r}; send one by one")
+        raise InvalidMessageError(
+            f"a batch cannot go to the retry topic {first.topic!r}; send one by one", part="topic"
+        )
     items = []
     for message, key in zip(messages, unique_keys, strict=True):
         if message.topic != first.topic:
             raise InvalidMessageError(
-                f"a batch has one topic, but this one has {first.topic!r} and {message.topic!r}; split it"
+                f"a batch has one topic, but this one has {first.topic!r} and {message.topic!r}; split it",
+                part="topic",
             )
         if message.wait_store_ok != first.wait_store_ok:
-            raise InvalidMessageError("all messages of a batch must have the same wait_store_ok")
+            raise InvalidMessageError(
+                "all messages of a batch must have the same wait_store_ok", part="wait_store_ok"
+            )
         if message.key != first.key:
             raise InvalidMessageError(
                 f"a batch goes to one queue, but has the keys {first.key!r} and {message.key!r}; split it, "
-                f"or send the messages singly with linger"
+                f"or send the messages singly with linger",
+                part="key",
             )
         if message.delay_level:
             raise InvalidMessageError(
                 f"messages of a batch cannot have delay levels, but one has {message.delay_level}; send it "
-                f"alone"
+                f"alone",
+                part="delay_level",
             )
         items.append(batch_item(message, key, bytes_max))
     body = encode_batch(items)
     if len(body) > bytes_max:
         raise InvalidMessageError(
             f"a batch of {len(messages)} messages to {first.topic!r} takes {len(body)} bytes, the limit is "
-            f"{bytes_max}; send smaller batches (`split_batch`)"
+            f"{bytes_max}; send smaller batches (`split_batch`)",
+            part="batch",
+            limit=bytes_max,
         )
     return outgoing_items(messages, unique_keys, body, batch_key, now_ms)
 
@@ -506,11 +524,13 @@ def outgoing_encoded_batch(
 ) -> Outgoing:
     """A batch with an already encoded body. Raises `InvalidMessageError` on an empty or oversized one."""
     if count < 1 or not body:
-        raise InvalidMessageError(f"a batch needs at least one message, {topic!r} gets {count}")
+        raise InvalidMessageError(f"a batch needs at least one message, {topic!r} gets {count}", part="batch")
     if len(body) > bytes_max:
         raise InvalidMessageError(
             f"a batch of {count} messages to {topic!r} takes {len(body)} bytes, the limit is {bytes_max}; "
-            "send smaller batches"
+            "send smaller batches",
+            part="batch",
+            limit=bytes_max,
         )
     text = f"{PROPERTY_UNIQ_KEY}\x01{batch_key}\x02{PROPERTY_WAIT}\x01true\x02"
     return Outgoing(topic, body, _encode_json(text), batch_key, now_ms, is_batch=True)

@@ -63,7 +63,8 @@ class Gate:
             raise NoRoomError(
                 f"{self.count} sends ({self.bytes} bytes) are in flight, limits {self._count_max} and "
                 f"{self._bytes_max} bytes, and none ended within {timeout:.3f} s; send less at once or raise "
-                "in_flight_max"
+                "in_flight_max",
+                limit=self._count_max,
             ) from None
 
     def leave(self, size: int) -> None:

@@ -135,7 +135,8 @@ class Sender:
         settings = self._settings
         if self.gate.waiting >= settings.in_flight_max:
             raise NoRoomError(
-                f"{self.gate.waiting} sends are already waiting; wait for results before you send more"
+                f"{self.gate.waiting} sends are already waiting; wait for results before you send more",
+                limit=settings.in_flight_max,
             )
         lingers = self.linger if timeout is None and mode is SendMode.ASYNC else None
         if lingers is not None and lingers.put(message, done, queue):

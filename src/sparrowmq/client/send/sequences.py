@@ -75,7 +75,9 @@ def number(
     if len(body) > bytes_max:
         raise InvalidMessageError(
             f"a batch to {outgoing.topic!r} takes {len(body)} bytes with the numbers of an idempotent "
-            f"producer, the limit is {bytes_max}; send smaller batches (`split_batch`)"
+            f"producer, the limit is {bytes_max}; send smaller batches (`split_batch`)",
+            part="batch",
+            limit=bytes_max,
         )
     return as_numbered(outgoing, body=body)
 

@@ -85,7 +85,8 @@ class PublishTable:
             self._forget(topic, info)
             raise NoRouteError(
                 f"no broker has a writable queue of topic {topic!r}; create it first "
-                f"(`sparrow topic create {topic}`) or check that a broker is registered and writable"
+                f"(`sparrow topic create {topic}`) or check that a broker is registered and writable",
+                topic=topic,
             )
         return info
 
@@ -119,6 +120,7 @@ def target_of(info: PublishInfo, queue: MessageQueue) -> SendTarget:
     target = info.find(queue)
     if target is None:
         raise NoRouteError(
-            f"topic {info.topic!r} has no writable queue {queue}; it has {len(info.targets)} queues"
+            f"topic {info.topic!r} has no writable queue {queue}; it has {len(info.targets)} queues",
+            topic=info.topic,
         )
     return target

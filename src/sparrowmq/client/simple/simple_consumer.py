@@ -208,7 +208,8 @@ class SimpleConsumer:
             if route is None:
                 raise NoRouteError(
                     f"no broker serves topic {topic!r}; create it first (`sparrow topic create {topic}`) or "
-                    "check the name"
+                    "check the name",
+                    topic=topic,
                 )
             wire = replace(data, topic=with_namespace(instance.namespace, topic))
             readable = {queue.broker_name for queue in route.queues if queue.perm & PERM_READ}

@@ -162,7 +162,8 @@ class ProducerFacade(Facade[AsyncProducer]):
         if not self._room.acquire(timeout=limit):
             raise NoRoomError(
                 f"{self._inner.settings.in_flight_max} sends are in flight and none ended within {limit:g} "
-                "s; wait for results or raise in_flight_max"
+                "s; wait for results or raise in_flight_max",
+                limit=self._inner.settings.in_flight_max,
             )
 
         def done(result: SendResult | None, error: BaseException | None) -> None:

@@ -81,6 +81,7 @@ class Resends:
                 f"{RUNNING_MAX} resends are running (of {groups}) and the limit is {RUNNING_MAX}; wait "
                 f"until one ends, or stop one",
                 status=429,
+                limit=RUNNING_MAX,
             )
 
     async def begin(

@@ -78,7 +78,8 @@ def _networks(name: str, texts: Iterable[str]) -> tuple[Network, ...]:
             ) from None
     if len(found) > LIST_MAX:
         raise SettingsError(
-            f"{name} has {len(found)} entries, the limit is {LIST_MAX}; combine addresses into networks"
+            f"{name} has {len(found)} entries, the limit is {LIST_MAX}; combine addresses into networks",
+            limit=LIST_MAX,
         )
     return tuple(found)
 

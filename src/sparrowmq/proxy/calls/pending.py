@@ -26,7 +26,9 @@ class PendingAnswers:
     def waiting(self, client_id: str, nonce: str) -> Iterator[asyncio.Future[Any]]:
         """The future answer of a client to the question with this nonce. Raises `NoRoomError`."""
         if len(self._waiting) >= QUESTIONS_MAX:
-            raise NoRoomError(f"the proxy waits for {QUESTIONS_MAX} answers of clients, its limit")
+            raise NoRoomError(
+                f"the proxy waits for {QUESTIONS_MAX} answers of clients, its limit", limit=QUESTIONS_MAX
+            )
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[nonce] = client_id, answer
         try:

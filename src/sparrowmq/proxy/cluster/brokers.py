@@ -91,7 +91,8 @@ class Brokers:
         if found is None:
             self._routes.forget(topic)  # it may be created at any moment
             raise NoRouteError(
-                f"no broker has the topic {topic!r}; create it with `sparrow topic create {topic}`"
+                f"no broker has the topic {topic!r}; create it with `sparrow topic create {topic}`",
+                topic=topic,
             )
         return found
 
@@ -126,7 +127,7 @@ class Brokers:
         await self.route(topic)
         address = self.instance.routes.any_broker(topic, self.instance.rng)
         if address is None:
-            raise NoRouteError(f"the topic {topic!r} has no broker that can be reached now")
+            raise NoRouteError(f"the topic {topic!r} has no broker that can be reached now", topic=topic)
         header = headers.GetTopicConfigRequest(topic=topic)
         try:
             answer = await self.instance.brokers.ask(
@@ -216,7 +217,7 @@ class Brokers:
         await self.route(topic)
         address = self.instance.routes.any_broker(topic, self.instance.rng)
         if address is None:
-            raise NoRouteError(f"the topic {topic!r} has no broker that can be reached now")
+            raise NoRouteError(f"the topic {topic!r} has no broker that can be reached now", topic=topic)
         answer = await self.instance.remoting.call(address, command(code, header), CALL_SECONDS)
         return answer.code != ResponseCode.NO_PERMISSION
 
@@ -240,7 +241,7 @@ class Brokers:
         await self.route(topic)
         address = self.instance.routes.any_broker(topic, self.instance.rng)
         if address is None:
-            raise NoRouteError(f"the topic {topic!r} has no broker that can be reached now")
+            raise NoRouteError(f"the topic {topic!r} has no broker that can be reached now", topic=topic)
         header = headers.SendMessageRequest(
             producer_group=topic,
             topic=topic,

@@ -87,7 +87,9 @@ def check_bodies(
     raise InvalidMessageError(
         f"row {first_row + row} for {where}{_origin(columns, row)}: the body has {sizes[row]} bytes, the "
         f"limit is {limit.bytes_max} ({limit.owner}); raise {SETTING} of the brokers (and the option, if it "
-        f"is given), or leave such rows out: octet_length(body) <= {limit.bytes_max}"
+        f"is given), or leave such rows out: octet_length(body) <= {limit.bytes_max}",
+        limit=limit.bytes_max,
+        part="body",
     )
 
 

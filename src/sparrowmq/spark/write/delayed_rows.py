@@ -72,7 +72,8 @@ def delayed_rows(levels: pa.Array | None, moments: pa.Array | None, first_row: i
     if (pc.min(numbers).as_py() or 0) < 0:
         row = pc.index(pc.less(numbers, 0), True).as_py()
         raise InvalidMessageError(
-            f"row {first_row + row}: delay_level={numbers[row]} must not be negative; 1 is the first level"
+            f"row {first_row + row}: delay_level={numbers[row]} must not be negative; 1 is the first level",
+            part="delay_level",
         )
     numbers = pc.if_else(pc.equal(numbers, 0), pa.scalar(None, numbers.type), numbers)
     times = pa.nulls(count, pa.int64()) if moments is None else moments.cast(TIMESTAMP).cast(pa.int64())
