@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.interop.arrivals import expect_all
 from tests.interop.driver import JavaConsumer, JavaDriver
 from tests.support import until_sync
 
@@ -34,10 +35,15 @@ def send(driver: JavaDriver, cluster: LocalCluster, topic: str, bodies: list[byt
         producer.send([Message(topic, body) for body in bodies])
 
 
+def bodies(consumer: JavaConsumer) -> list[bytes]:
+    """What came to the consumer so far."""
+    return [one.body for one in consumer.received()]
+
+
 def read_some(driver: JavaDriver, cluster: LocalCluster, topic: str, consumer: JavaConsumer) -> None:
     """Have the consumer read and commit messages of a topic's first life."""
     send(driver, cluster, topic, OLD)
-    assert sorted(one.body for one in consumer.wait(len(OLD))) == sorted(OLD)
+    expect_all(lambda: bodies(consumer), OLD)
     progress = driver.admin(cluster.namesrv).group_progress
     until_sync(lambda: sum(done for _, done in progress(f"{topic}_c").values()) == len(OLD))
 
@@ -45,7 +51,7 @@ def read_some(driver: JavaDriver, cluster: LocalCluster, topic: str, consumer: J
 def reads_all_new(driver: JavaDriver, cluster: LocalCluster, topic: str, consumer: JavaConsumer) -> None:
     """What is sent to the second life comes, and the group's offsets are those of that life."""
     send(driver, cluster, topic, NEW)
-    assert sorted(one.body for one in consumer.wait(len(OLD) + len(NEW))[len(OLD) :]) == sorted(NEW)
+    expect_all(lambda: bodies(consumer), OLD + NEW)
     progress = driver.admin(cluster.namesrv).group_progress
     until_sync(lambda: sum(done for _, done in progress(f"{topic}_c").values()) == len(NEW))
     assert all(end == done for end, done in progress(f"{topic}_c").values())
@@ -96,4 +102,4 @@ def test_a_consumer_from_the_last_offset_starts_beside_its_producer(
         sending = threads.submit(send, driver, cluster, name, NEW)
         with driver.consumer(cluster.namesrv, f"{name}_c", {name: "*"}, from_last=True) as consumer:
             sending.result(60)
-            assert sorted(one.body for one in consumer.wait(len(NEW))) == sorted(NEW)
+            expect_all(lambda: bodies(consumer), NEW)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.interop.apache import ApacheCluster
+from tests.interop.arrivals import expect_all
 from tests.interop.driver import JavaDriver
 from tests.interop.ours import CONSUMER
 from tests.interop.pop.popping import Popper
@@ -54,10 +55,9 @@ def test_javas_push_consumer_at_our_broker(ours: LocalCluster, driver: JavaDrive
         until_sync(lambda: waiting(popper) == 2)
         for number in range(COUNT):
             popper.send(b"%d" % number, queue_id=number % 4)
-        until_sync(lambda: len(one.received()) + len(two.received()) >= COUNT)
-        messages = [*one.received(), *two.received()]
-        assert {one.body for one in messages} == {b"%d" % number for number in range(COUNT)}
-        assert {one.reconsume_times for one in messages} == {0}
+        wanted = {b"%d" % number for number in range(COUNT)}
+        expect_all(lambda: [each.body for each in (*one.received(), *two.received())], wanted)
+        assert {each.reconsume_times for each in (*one.received(), *two.received())} == {0}
     assert left(popper, 7) == [], "all of them were acknowledged"
 
 
