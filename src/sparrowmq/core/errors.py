@@ -120,8 +120,9 @@ class NoRouteError(ClientError):
 
 
 class NoRoomError(ClientError):
-    """This process has no room: the `limit` of requests in flight or of waiting bytes was reached, and nothing
-    ended before the timeout of the call. Nothing was sent.
+    """This process has no room: the `limit` of requests in flight or of waiting bytes was reached.
+
+    Nothing ended before the timeout of the call, and nothing was sent.
     """
 
     retryable = True
