@@ -155,7 +155,8 @@ async def register(server: NameServer, table: dict[str, TopicConfig], version: D
 
 
 async def name_server() -> NameServer:
-    server = NameServer(port=0, order_messages=True)
+    server = NameServer(port=0)
+    server._options.order_message_enable = True
     await server.start()
     return server
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.support import run
 
 from sparrowmq.core.errors import InvalidStateError, ListenError, StoreLockedError
+from sparrowmq.core.figures.exposition import Exposition
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.runtime.servers import Listening, LocalServers
 
@@ -92,6 +94,30 @@ def test_each_alone(tmp_path: Path) -> None:
         assert (await other.start()).nameserver is None
         await other.close()
         await alone.close()
+
+    run(main())
+
+
+def test_limits_that_operators_watch_are_settings(tmp_path: Path) -> None:
+    """What `sparrow_bound_max` shows for the tables of a name server and a broker can be raised."""
+
+    async def main() -> None:
+        names = NameServerSettings(listen_port=0, topics_max=111, routes_max=222)
+        servers = LocalServers(names, broker(tmp_path, members_max=333, held_pulls_max=444))
+        await servers.start()
+        into = Exposition(1000)
+        for operated in servers._operated():
+            for _ in operated.collect(into):
+                pass
+        await servers.close()
+        text = b"".join(into.rendering()).decode()
+        found = set(re.findall(r"sparrow_bound_max{.*node_type=\"(\w+)\".*bound=\"(\w+)\"} (\d+)", text))
+        assert found >= {
+            ("nameserver", "topics", "111"),
+            ("nameserver", "routes", "222"),
+            ("broker", "members", "333"),
+            ("broker", "held_pulls", "444"),
+        }
 
     run(main())
 

@@ -12,8 +12,6 @@ from sparrowmq.broker.metrics.replication import ReplicationFigures
 from sparrowmq.broker.metrics.storage import StorageFigures
 from sparrowmq.broker.metrics.traffic import TrafficFigures
 from sparrowmq.broker.metrics.transactions import collect_transactions
-from sparrowmq.broker.pull.held_pulls import HELD_PULLS_MAX
-from sparrowmq.broker.tables.clients import MEMBERS_MAX
 from sparrowmq.core.figures.exposition import Exposition, labels
 from sparrowmq.core.route import PERM_READ, PERM_WRITE
 from sparrowmq.core.settings.text import parse_labels
@@ -110,8 +108,8 @@ class OperatedBroker:
             ("groups", len(parts.groups.configs), settings.groups_max),
             ("consumer_offsets", parts.offsets.entries, settings.consumer_offsets_max),
             ("producer_states", len(parts.store.producers), settings.max_producer_states),
-            ("members", clients.count, MEMBERS_MAX),
-            ("held_pulls", parts.pulling.held, HELD_PULLS_MAX),
+            ("members", clients.count, settings.members_max),
+            ("held_pulls", parts.pulling.held, settings.held_pulls_max),
         ):
             label = labels(node, bound=name)
             used.add(label, value)

@@ -191,7 +191,7 @@ class BrokerParts:
             BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter),
             keep_ms=settings.filter_data_clean_time_span,
         )
-        self.clients = ClientTable()
+        self.clients = ClientTable(settings.members_max)
         self.proxied = ProxiedClients()
         self.tables = SharedTables(self.topics, self.groups, self.clients, self.offsets, self.proxied)
         self.locks = LockTable(clock)

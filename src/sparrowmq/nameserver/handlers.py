@@ -173,7 +173,11 @@ class Handlers:
         if registered is None:
             return refusal(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if registered.left_out:
-            text = f"{registered.left_out} topics of a broker were not registered: there are too many topics"
+            text = (
+                f"{registered.left_out} topics of a broker were not registered: the limits are topicsMax="
+                f"{self._registry.topics_max} and routesMax={self._registry.routes_max}; delete topics or "
+                f"raise them"
+            )
             self._occasional.write(logging.WARNING, "left out", text)
         if registered.displaced:
             text = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparrowmq.core.figures.exposition import Exposition, labels
 from sparrowmq.core.settings.text import parse_labels
-from sparrowmq.nameserver.registry import BROKERS_MAX, ROUTES_MAX, TOPICS_MAX
+from sparrowmq.nameserver.registry import BROKERS_MAX, Registry
 from sparrowmq.transport.figures import add_server_figures
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class OperatedNameServer:
         most = into.gauge("sparrow_bound_max", "The bound.")
         for name, value, limit in (
             ("brokers", registry.broker_count, BROKERS_MAX),
-            ("topics", registry.topic_count, TOPICS_MAX),
-            ("routes", registry.route_count, ROUTES_MAX),
+            ("topics", registry.topic_count, registry.topics_max),
+            ("routes", registry.route_count, registry.routes_max),
         ):
             label = labels(self._node, bound=name)
             used.add(label, value)

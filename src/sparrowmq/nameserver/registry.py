@@ -25,9 +25,9 @@ TOPICS_PER_STEP: Final = 100
 BROKERS_MAX: Final = 10_000
 """Maximum number of processes, broker names and clusters, each."""
 TOPICS_MAX: Final = 200_000
-"""Maximum number of topics of all brokers; one takes about 500 bytes."""
+"""Default limit of topics of all brokers; one takes about 500 bytes."""
 ROUTES_MAX: Final = 500_000
-"""Maximum number of pairs of a topic and a broker that serves it; one takes about 200 bytes."""
+"""Default limit of pairs of a topic and a broker that serves it; one takes about 200 bytes."""
 MEMBERS_MAX: Final = 256
 """Maximum number of processes, a master and its slaves, that share a broker name, and of ids that rivals
 claim."""
@@ -117,9 +117,13 @@ class _Broker:
 
 
 class Registry:
-    """The live brokers and the topics they serve."""
+    """The live brokers and the topics they serve. Beyond `topics_max` topics and `routes_max` pairs of a
+    topic and a broker, further ones are left out.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, topics_max: int = TOPICS_MAX, routes_max: int = ROUTES_MAX) -> None:
+        self.topics_max = topics_max
+        self.routes_max = routes_max
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, _Broker] = {}
         self._clusters: dict[str, dict[str, None]] = {}
@@ -264,11 +268,12 @@ class Registry:
         """Record that a broker serves a topic; False, without a change, when there are too many."""
         queues, name = self._topics.get(topic), data.broker_name
         if queues is None:
-            if len(self._topics) >= TOPICS_MAX or self._routes >= ROUTES_MAX or len(topic) > NAME_CHARS_MAX:
+            is_full = len(self._topics) >= self.topics_max or self._routes >= self.routes_max
+            if is_full or len(topic) > NAME_CHARS_MAX:
                 return False
             queues = self._topics[topic] = {}
         if name not in queues:
-            if self._routes >= ROUTES_MAX:
+            if self._routes >= self.routes_max:
                 return False
             self._routes += 1
             self._served.setdefault(name, {})[topic] = None
@@ -453,9 +458,10 @@ class Registry:
             if not self._serve(topic, data):
                 raise NoRoomError(
                     f"the topic was not registered: the name server has {len(self._topics)} topics and "
-                    f"{self._routes} pairs of a topic and a broker, the limits are {TOPICS_MAX} and "
-                    f"{ROUTES_MAX}, and a name has at most {NAME_CHARS_MAX} characters",
-                    limit=TOPICS_MAX,
+                    f"{self._routes} pairs of a topic and a broker, the limits are "
+                    f"{self.topics_max} (topicsMax) and {self.routes_max} (routesMax), and a name has at "
+                    f"most {NAME_CHARS_MAX} characters",
+                    limit=self.topics_max,
                 )
         return True
 

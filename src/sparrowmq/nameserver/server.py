@@ -37,8 +37,8 @@ class NameServer:
     """A name server for brokers and clients of RocketMQ and SparrowMQ.
 
     All state is in memory and is restored by the brokers' next registrations; only the key-value tables are
-    saved, in `kv_path` if it is given. `order_messages` adds them to the routes of ordered topics. Port 0
-    selects a free port.
+    saved, in `kv_path` if it is given. `registry` is an empty one with other limits. Port 0 selects a free
+    port.
     """
 
     def __init__(
@@ -48,18 +48,18 @@ class NameServer:
         port: int = PORT,
         clock: Clock | None = None,
         kv_path: Path | None = None,
-        order_messages: bool = False,
         memory_max: int = MEMORY_MAX,
         tls: ServerTls | None = None,
         connections_max: int = CONNECTIONS_MAX,
         connections_per_address_max: int = 0,
+        registry: Registry | None = None,
         metrics_label: str = "",
     ) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._began = self._clock.monotonic()
-        self._registry = Registry()
+        self._registry = Registry() if registry is None else registry
         self._values = KeyValues(kv_path)
-        self._options = Options(order_message_enable=order_messages)
+        self._options = Options()
         handlers = Handlers(
             self._registry,
             self._values,

@@ -15,6 +15,7 @@ from sparrowmq.core.errors import InvalidStateError, ListenError, SettingsError
 from sparrowmq.core.settings.addresses import DEFAULT_ADDRESS
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.core.settings.text import parse_headers
+from sparrowmq.nameserver.registry import Registry
 from sparrowmq.nameserver.server import NameServer
 from sparrowmq.runtime.extras import install_line
 from sparrowmq.transport.tls import server_tls
@@ -190,6 +191,7 @@ class LocalServers:
             memory_max=settings.connection_memory_max,
             connections_max=settings.connections_max,
             connections_per_address_max=settings.connections_per_address_max,
+            registry=Registry(settings.topics_max, settings.routes_max),
             tls=server_tls(settings.tls_config_file, settings.tls_server_mode),
             metrics_label=settings.metrics_label,
         )

@@ -136,10 +136,9 @@ def _connection() -> Any:
     return object()
 
 
-def test_number_of_members_of_all_groups_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_members_of_all_groups_is_limited() -> None:
     """Any client chooses the names: a connection cannot be in an unlimited number of groups."""
-    monkeypatch.setattr(clients, "MEMBERS_MAX", 3)
-    table, greedy, other = ClientTable(), _connection(), _connection()
+    table, greedy, other = ClientTable(members_max=3), _connection(), _connection()
     for name in ("P1", "P2", "P3"):
         assert table.problem(greedy, "c", [name], {}) == ""
         table.add_producer(name, greedy, member("c"))
@@ -151,9 +150,8 @@ def test_number_of_members_of_all_groups_is_limited(monkeypatch: pytest.MonkeyPa
     assert "at most 255 characters" in table.problem(other, "c", ["x" * 256], {})
 
 
-def test_one_connection_cannot_use_all_member_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "MEMBERS_MAX", 1000)
-    table, greedy, other = ClientTable(), _connection(), _connection()
+def test_one_connection_cannot_use_all_member_places() -> None:
+    table, greedy, other = ClientTable(members_max=1000), _connection(), _connection()
     names = [f"P{number}" for number in range(251)]
     assert "the limit for one is 250" in table.problem(greedy, "c", names, {})
     for name in names[:250]:

@@ -121,7 +121,7 @@ ROCKETMQ_DEFAULTS = {
 
 OURS = {
     *("brokerName", "brokerIP1", "bindAddress", "storePathRootDir", "frameBytesMax", "connectionsMax"),
-    *("topicsMax", "queuesMax", "groupsMax", "consumerOffsetsMax"),
+    *("topicsMax", "queuesMax", "groupsMax", "consumerOffsetsMax", "membersMax", "heldPullsMax"),
     *("connectionMemoryMax", "unauthenticatedMemoryMax"),
     "connectionsPerAddressMax",
     "producerGroupPermissionEnable",

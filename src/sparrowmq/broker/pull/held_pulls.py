@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sparrowmq.transport.connection import Connection
 
 HELD_PULLS_MAX: Final = 100_000
-"""As many as the reference's pull queue holds; above this limit, pulls are answered at once."""
+"""Default limit, as many as the reference's pull queue holds; above it, pulls are answered at once."""
 
 HELD_PULLS_OF_ONE_MAX: Final = 10_000
 """Limit per connection: a client holds one pull for each queue it reads."""

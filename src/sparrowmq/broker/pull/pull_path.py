@@ -120,8 +120,8 @@ class PullPath:
         self._lives = EarlierLives(tables.offsets, log)
         self._subscription_query = SubscriptionQuery(tables.clients, filters, clock)
         self._filters = filters
-        self._holds = HoldTable()
-        self._resting = HoldTable()
+        self._holds = HoldTable(settings.held_pulls_max)
+        self._resting = HoldTable(settings.held_pulls_max)
         self._occasional = OccasionalLog(log)
         self._taken: dict[tuple[ConsumeQueue, str], list[int]] = {}
         self._count_max = settings.max_transfer_count_on_message_in_memory

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 MEMBERS_MAX: Final = 200_000
-"""Maximum number of members of all groups, producers and consumers; a client counts once per group."""
+"""Default limit of members of all groups, producers and consumers; a client counts once per group."""
 MEMBERS_OF_ONE: Final = 100
 """Number of groups that one connection may always join while there is room. It may join more only if they are
 at most a quarter of the remaining room, so that a few connections cannot use all of it."""
@@ -110,9 +110,12 @@ class ConsumerGroup:
 
 
 class ClientTable:
-    """Producers and consumers by group. A group without members does not exist."""
+    """Producers and consumers by group, of which all groups together have at most `members_max`. A group
+    without members does not exist.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, members_max: int = MEMBERS_MAX) -> None:
+        self.members_max = members_max
         self.producers: dict[str, dict[Connection, ConnectedMember]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
         self._producer_ids: dict[str, dict[Connection, int]] = {}
@@ -144,16 +147,17 @@ class ClientTable:
             return f"a group's name has at most {NAME_CHARS_MAX} characters, {long[:80]!r}… has {len(long)}"
         made, used = self._producing.get(connection, {}), self._consuming.get(connection, {})
         new = sum(name not in made for name in producers) + sum(name not in used for name in consumers)
-        if new and self.count + new > MEMBERS_MAX:
+        if new and self.count + new > self.members_max:
             return (
-                f"the groups of this broker have {self.count} members and the limit is {MEMBERS_MAX}: a "
-                f"new one is accepted when others leave"
+                f"the groups of this broker have {self.count} members and the limit is "
+                f"{self.members_max} (membersMax): a new one is accepted when others leave"
             )
-        most = max(MEMBERS_OF_ONE, (MEMBERS_MAX - self.count) // SHARE)
+        most = max(MEMBERS_OF_ONE, (self.members_max - self.count) // SHARE)
         if new and len(made) + len(used) + new > most:
             return (
                 f"this connection is in {len(made) + len(used)} groups and the limit for one is {most}, a "
-                f"quarter of the unused part of {MEMBERS_MAX} members: use one connection for each client"
+                f"quarter of the unused part of {self.members_max} members (membersMax): use one connection "
+                f"for each client"
             )
         known = sum(group.size for name in consumers if (group := self.consumers.get(name)) is not None)
         more = sum(map(subscribed_bytes, wanted.values())) - known

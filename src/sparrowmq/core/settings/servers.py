@@ -279,6 +279,12 @@ class BrokerSettings:
     topics_max: int = _row(100_000, "topics, including retry topics; ours", low=100, high=INT_MAX)
     queues_max: int = _row(500_000, "queues of all topics; ours", low=2000, high=INT_MAX)
     groups_max: int = _row(100_000, "consumer groups; ours", low=100, high=INT_MAX)
+    members_max: int = _row(
+        200_000, "members of all groups; a client is one of each of its groups; ours", low=100, high=INT_MAX
+    )
+    held_pulls_max: int = _row(
+        100_000, "pulls that wait for messages; others are answered at once; ours", low=100, high=INT_MAX
+    )
     consumer_offsets_max: int = _row(
         1_000_000, "offsets of groups, one for each queue that a group consumed; ours", low=100, high=INT_MAX
     )
@@ -417,6 +423,10 @@ class NameServerSettings:
     )
     connections_max: int = shared_rows.connections_max()
     connections_per_address_max: int = shared_rows.connections_per_address_max()
+    topics_max: int = _row(200_000, "topics of all brokers; ours", low=100, high=INT_MAX)
+    routes_max: int = _row(
+        500_000, "pairs of a topic and a broker that serves it; ours", low=100, high=INT_MAX
+    )
     tls_server_mode: str = shared_rows.tls_server_mode()
     tls_config_file: Path | None = shared_rows.tls_config_file()
     log_level: str = shared_rows.log_level()
