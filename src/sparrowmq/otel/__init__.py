@@ -1,8 +1,8 @@
-"""OpenTelemetry: spans of sends, ends of transactions and consumption, linked across clients.
+"""OpenTelemetry: spans of sends, ends of transactions and consumption, linked across clients; and metrics.
 
-    from sparrowmq.otel import OpenTelemetryHook
+    from sparrowmq.otel import MeterHook, OpenTelemetryHook
 
-    settings = mq.ProducerSettings(hooks=[OpenTelemetryHook()])
+    settings = mq.ProducerSettings(hooks=[OpenTelemetryHook(), MeterHook()])
 
 Needs OpenTelemetry's API: `pip install 'sparrowmq[otel]'`; nothing outside this package imports it.
 """
@@ -13,5 +13,6 @@ except ImportError as error:
     raise ImportError("sparrowmq.otel needs OpenTelemetry's API: pip install 'sparrowmq[otel]'") from error
 
 from sparrowmq.otel.hook import OpenTelemetryHook
+from sparrowmq.otel.meters import MeterHook
 
-__all__ = ["OpenTelemetryHook"]
+__all__ = ["MeterHook", "OpenTelemetryHook"]

@@ -7,8 +7,7 @@ default); a consumer in any language continues from there.
 from __future__ import annotations
 
 from collections import OrderedDict
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
@@ -27,6 +26,7 @@ from sparrowmq import (
     SendHook,
 )
 from sparrowmq.otel.attributes import consume_attributes, end_attributes, result_attributes, send_attributes
+from sparrowmq.otel.contexts import keep, kept, library_version
 
 HALVES_MAX: Final = 10_000
 """Maximum number of half messages that wait for their end; beyond it, the ends of the oldest have no
@@ -46,7 +46,7 @@ class OpenTelemetryHook(SendHook, EndTransactionHook, ConsumeHook):
         self, tracer_provider: TracerProvider | None = None, propagator: TextMapPropagator | None = None
     ) -> None:
         """By default OpenTelemetry's global provider and propagator are used."""
-        self._tracer = trace.get_tracer("sparrowmq", _version(), tracer_provider)
+        self._tracer = trace.get_tracer("sparrowmq", library_version(), tracer_provider)
         self._propagator = propagator
         self._halves: OrderedDict[str, Context] = OrderedDict()
 
@@ -67,7 +67,7 @@ class OpenTelemetryHook(SendHook, EndTransactionHook, ConsumeHook):
             kind=SpanKind.PRODUCER,
             attributes=send_attributes(context),
         )
-        _keep(context, self, span)
+        keep(context, self, span)
         carrier: dict[str, str] = {}
         propagator = self._propagator or propagate.get_global_textmap()
         propagator.inject(carrier, trace.set_span_in_context(span))
@@ -75,7 +75,7 @@ class OpenTelemetryHook(SendHook, EndTransactionHook, ConsumeHook):
 
     def after_send(self, context: SendContext) -> None:
         """End the span with the outcome."""
-        span: Span | None = _kept(context, self)
+        span: Span | None = kept(context, self)
         if span is None:
             return
         if context.result is not None:
@@ -109,11 +109,11 @@ class OpenTelemetryHook(SendHook, EndTransactionHook, ConsumeHook):
             )
             for message in context.messages
         ]
-        _keep(context, self, spans)
+        keep(context, self, spans)
 
     def after_consume(self, context: ConsumeContext) -> None:
         """End the spans with the outcome, which is the same for all."""
-        spans: list[Span] = _kept(context, self) or []
+        spans: list[Span] = kept(context, self) or []
         for span in spans:
             span.set_attribute("rocketmq.success", context.success)
             if not context.success:
@@ -124,21 +124,3 @@ class OpenTelemetryHook(SendHook, EndTransactionHook, ConsumeHook):
         """The message's own context, None for the current one."""
         found = self.context_of(message)
         return found if trace.get_current_span(found).get_span_context().is_valid else None
-
-
-def _version() -> str | None:
-    try:
-        return version("sparrowmq")
-    except PackageNotFoundError:  # run from a source tree
-        return None
-
-
-def _keep(context: SendContext | ConsumeContext, owner: OpenTelemetryHook, value: object) -> None:
-    """Store a value for the matching later call; other hooks have their own entries."""
-    if not isinstance(context.data, dict):
-        context.data = {}
-    context.data[owner] = value
-
-
-def _kept(context: SendContext | ConsumeContext, owner: OpenTelemetryHook) -> Any:
-    return context.data.get(owner) if isinstance(context.data, dict) else None

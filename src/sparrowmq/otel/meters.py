@@ -1,0 +1,127 @@
+"""The hook that measures: sends and their attempts, handler calls, and what is in hand.
+
+Names, units and attributes are those of OpenTelemetry's conventions for messaging; `sparrowmq.client.*` are
+our own. Neither message ids nor keys are attributes, so the number of series is that of topics and brokers.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Final
+
+from opentelemetry import metrics
+from opentelemetry.metrics import MeterProvider
+
+from sparrowmq import ConsumeContext, ConsumeHook, SendContext, SendHook, SendStatus
+from sparrowmq.otel.attributes import SERVICE, Value
+from sparrowmq.otel.contexts import keep, kept, library_version
+
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""Upper bounds of the durations' buckets, from the conventions."""
+
+Attributes = dict[str, Value]
+
+
+class MeterHook(SendHook, ConsumeHook):
+    """Measures each attempt of a send and each call of a handler.
+
+    Add one to the `hooks` of producers and consumers; it may be shared, also with `OpenTelemetryHook`. A send
+    that is tried again counts once for each attempt: those with `error.type` failed.
+    """
+
+    def __init__(self, meter_provider: MeterProvider | None = None) -> None:
+        """By default OpenTelemetry's global provider is used."""
+        meter = metrics.get_meter("sparrowmq", library_version() or "", meter_provider)
+        self._operations = meter.create_histogram(
+            "messaging.client.operation.duration",
+            unit="s",
+            description="Duration of an attempt to send.",
+            explicit_bucket_boundaries_advisory=SECONDS,
+        )
+        self._handled = meter.create_histogram(
+            "messaging.process.duration",
+            unit="s",
+            description="Duration of a call of a handler.",
+            explicit_bucket_boundaries_advisory=SECONDS,
+        )
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages",
+            unit="{message}",
+            description="Messages of attempts to send.",
+        )
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages",
+            unit="{message}",
+            description="Messages given to handlers.",
+        )
+        self._sending = meter.create_up_down_counter(
+            "sparrowmq.client.messages.sending",
+            unit="{message}",
+            description="Messages of attempts that have not ended.",
+        )
+        self._in_hand = meter.create_up_down_counter(
+            "sparrowmq.client.messages.in_hand",
+            unit="{message}",
+            description="Messages that handlers have.",
+        )
+
+    def before_send(self, context: SendContext) -> None:
+        """An attempt begins."""
+        place = _place(context.message.topic, "send")
+        keep(context, self, (perf_counter(), place))
+        self._sending.add(len(context.messages), place)
+
+    def after_send(self, context: SendContext) -> None:
+        """An attempt ended."""
+        begun: tuple[float, Attributes] | None = kept(context, self)
+        if begun is None:
+            return
+        since, place = begun
+        count = len(context.messages)
+        self._sending.add(-count, place)
+        found = place | _server(context.address) | _send_error(context)
+        self._operations.record(perf_counter() - since, found)
+        self._sent.add(count, found)
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        """A call of a handler begins."""
+        place = _place(context.messages[0].topic, "process") | {
+            "messaging.consumer.group.name": context.group
+        }
+        keep(context, self, (perf_counter(), place))
+        count = len(context.messages)
+        self._in_hand.add(count, place)
+        self._consumed.add(count, place)
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        """A call of a handler ended."""
+        begun: tuple[float, Attributes] | None = kept(context, self)
+        if begun is None:
+            return
+        since, place = begun
+        self._in_hand.add(-len(context.messages), place)
+        failed: Attributes = {} if context.success else {"error.type": context.status or "_OTHER"}
+        self._handled.record(perf_counter() - since, place | failed)
+
+
+def _place(topic: str, operation: str) -> Attributes:
+    return {
+        "messaging.system": SERVICE,
+        "messaging.destination.name": topic,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+    }
+
+
+def _server(address: str) -> Attributes:
+    host, _, port = address.rpartition(":")
+    return {"server.address": host.strip("[]"), "server.port": int(port)} if port.isdecimal() else {}
+
+
+def _send_error(context: SendContext) -> Attributes:
+    """Why an attempt failed, or what it could not guarantee, such as `FLUSH_DISK_TIMEOUT`."""
+    if context.error is not None:
+        return {"error.type": type(context.error).__name__}
+    if context.result is None or context.result.status is SendStatus.SEND_OK:
+        return {}
+    return {"error.type": context.result.status.name}

@@ -1,0 +1,115 @@
+"""Metrics of sends and consumption, as OpenTelemetry's reader gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
+from tests.client.fake import FakeCluster, answer
+from tests.client.producing import SEND, flow
+from tests.support import until_sync
+
+import sparrowmq as mq
+from sparrowmq.client.producer.producer import Producer
+from sparrowmq.otel import MeterHook
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.testing import LocalCluster
+
+SENT = "messaging.client.sent.messages"
+OPERATION = "messaging.client.operation.duration"
+CONSUMED = "messaging.client.consumed.messages"
+PROCESS = "messaging.process.duration"
+SENDING = "sparrowmq.client.messages.sending"
+IN_HAND = "sparrowmq.client.messages.in_hand"
+
+
+@dataclass
+class Meters:
+    """A hook, and what it measured."""
+
+    reader: InMemoryMetricReader
+    hook: MeterHook
+
+    def points(self, name: str) -> list[Any]:
+        data = self.reader.get_metrics_data()
+        found = [] if data is None else [one for by in data.resource_metrics for one in by.scope_metrics]
+        return [
+            point
+            for scope in found
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
+
+    def by_error(self, name: str) -> dict[str | None, float]:
+        """Counts or numbers of durations, by `error.type`."""
+        return {
+            one.attributes.get("error.type"): one.count if isinstance(one, HistogramDataPoint) else one.value
+            for one in self.points(name)
+        }
+
+
+@pytest.fixture
+def meters() -> Meters:
+    reader = InMemoryMetricReader()
+    return Meters(reader, MeterHook(MeterProvider([reader], shutdown_on_exit=False)))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as running:
+        yield running
+
+
+def test_sends_and_handler_calls_are_measured(cluster: LocalCluster, meters: Meters) -> None:
+    in_hand: list[float] = []
+
+    def handle(message: mq.ReceivedMessage) -> None:
+        in_hand.append(sum(one.value for one in meters.points(IN_HAND)))
+        if message.body == b"bad":
+            raise ValueError("bad")
+
+    producing = mq.ProducerSettings(namesrv=cluster.namesrv, hooks=[meters.hook])
+    with mq.Producer("p", settings=producing) as producer:
+        producer.send(mq.Message("Measured", b"bad"))
+        producer.send_batch([mq.Message("Measured", b"good") for _ in range(4)])
+    assert meters.by_error(SENT) == {None: 5}
+    assert meters.by_error(SENDING) == {None: 0}
+    (sent,) = meters.points(OPERATION)
+    host, _, port = cluster.broker_address.rpartition(":")
+    assert sent.count == 2 and 0 < sent.sum < 10
+    assert sent.explicit_bounds[0] == 0.005, "seconds, not the default bounds"
+    assert sent.attributes == {
+        "messaging.system": "rocketmq",
+        "messaging.destination.name": "Measured",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "server.address": host,
+        "server.port": int(port),
+    }
+    consuming = mq.ConsumerSettings(namesrv=cluster.namesrv, consume_from="first", hooks=[meters.hook])
+    with mq.PushConsumer("c", settings=consuming) as consumer:
+        consumer.subscribe("Measured", handler=handle)
+        until_sync(lambda: sum(meters.by_error(PROCESS).values()) >= 5)
+    assert meters.by_error(PROCESS) == {None: 4, "RECONSUME_LATER": 1}
+    assert sum(one.value for one in meters.points(CONSUMED)) == 5
+    assert min(in_hand) >= 1, "at least the handler's own"
+    assert sum(one.value for one in meters.points(IN_HAND)) == 0
+    assert {one.attributes["messaging.consumer.group.name"] for one in meters.points(CONSUMED)} == {"c"}
+
+
+def test_each_attempt_counts_with_its_error(meters: Meters) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        ext = {"msgId": "M", "queueId": "0", "queueOffset": "0"}
+        answers = [answer(ResponseCode.SYSTEM_ERROR), answer(ResponseCode.FLUSH_DISK_TIMEOUT, ext=ext)]
+        cluster.broker.on[SEND] = lambda conn, c: answers.pop(0)
+        await producer.send(mq.Message("T", b"x"))
+
+    flow(test, hooks=[meters.hook])
+    assert meters.by_error(SENT) == {"BrokerError": 1, "FLUSH_DISK_TIMEOUT": 1}
+    assert meters.by_error(OPERATION) == meters.by_error(SENT)
+    assert meters.by_error(SENDING) == {None: 0}
