@@ -151,7 +151,8 @@ class PullMessageRequest(Header, kw_only=True):
 
     `sys_flag`: 1 commit `commit_offset`, 2 may be held for `suspend_timeout_millis`, 4 `subscription` is
     given. SparrowMQ's extensions, which other brokers ignore: `bulk_bytes`, the maximum bytes of the
-    response, up to `BULK_BYTES_MAX`; `generation`, under which a member of a managed group has the queue.
+    response, up to `BULK_BYTES_MAX`; `generation`, under which a member of a managed group has the queue;
+    `birth` of the topic to which the offsets belong, 0 if that is unknown and asked for.
     """
 
     consumer_group: str
@@ -168,6 +169,7 @@ class PullMessageRequest(Header, kw_only=True):
     max_msg_bytes: Int32 | None = None
     bulk_bytes: Int32 | None = None
     generation: Int64 | None = None
+    birth: Int64 | None = None
     broker_name: str | None = field(default=None, name="bname")
 
 
@@ -182,27 +184,7 @@ class PullMessageResponse(Header, kw_only=True):
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
     forbidden_type: Int32 | None = None
-
-
-class QueryConsumerOffsetRequest(Header, kw_only=True):
-    """QUERY_CONSUMER_OFFSET (14). Code 22 answers a group without offset."""
-
-    consumer_group: str
-    topic: str
-    queue_id: Int32
-    set_zero_if_not_found: bool | None = None
-    broker_name: str | None = field(default=None, name="bname")
-
-
-class UpdateConsumerOffsetRequest(Header, kw_only=True):
-    """UPDATE_CONSUMER_OFFSET (15), mostly one-way. `generation` as in a pull."""
-
-    consumer_group: str
-    topic: str
-    queue_id: Int32
-    commit_offset: Int64
-    generation: Int64 | None = None
-    broker_name: str | None = field(default=None, name="bname")
+    birth: Int64 | None = None
 
 
 class QueueRequest(Header, kw_only=True):
@@ -213,6 +195,23 @@ class QueueRequest(Header, kw_only=True):
     broker_name: str | None = field(default=None, name="bname")
 
 
+class QueryConsumerOffsetRequest(QueueRequest, kw_only=True):
+    """QUERY_CONSUMER_OFFSET (14). Code 22 answers a group without offset. `birth` 0 asks for it."""
+
+    consumer_group: str
+    set_zero_if_not_found: bool | None = None
+    birth: Int64 | None = None
+
+
+class UpdateConsumerOffsetRequest(QueueRequest, kw_only=True):
+    """UPDATE_CONSUMER_OFFSET (15), mostly one-way. `generation` and `birth` as in a pull."""
+
+    consumer_group: str
+    commit_offset: Int64
+    generation: Int64 | None = None
+    birth: Int64 | None = None
+
+
 class OffsetResponse(Header, kw_only=True):
     """A queue offset."""
 
@@ -221,6 +220,8 @@ class OffsetResponse(Header, kw_only=True):
 
 class QueryConsumerOffsetResponse(OffsetResponse):
     """The group's next offset."""
+
+    birth: Int64 | None = None
 
 
 class GetMaxOffsetRequest(QueueRequest, kw_only=True):

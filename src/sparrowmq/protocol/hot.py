@@ -51,8 +51,8 @@ class SendFrame(msgspec.Struct, gc=False, rename={"fields": "extFields"}):
 class PullFields(msgspec.Struct, gc=False, rename="camel"):
     """The fields of a pull (remoting:2.4).
 
-    SparrowMQ extensions are `bulk_bytes`, the largest response (0: as Apache's), and `generation`, under
-    which a member of a managed group has the queue.
+    SparrowMQ extensions are `bulk_bytes`, the largest response (0: as Apache's), `generation`, under which a
+    member of a managed group has the queue, and `birth` of the topic to which the offsets belong.
     """
 
     consumer_group: str
@@ -68,6 +68,7 @@ class PullFields(msgspec.Struct, gc=False, rename="camel"):
     expression_type: str | None = None
     bulk_bytes: Int32 | None = None
     generation: Int64 | None = None
+    birth: Int64 | None = None
 
 
 class PullFrame(msgspec.Struct, gc=False, rename={"fields": "extFields"}):
@@ -190,7 +191,7 @@ class SendAnswers:
 
 
 _PULL_ANSWER = (
-    b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","minOffset":"%d",'
+    b'{"code":%d,"extFields":{%b"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","minOffset":"%d",'
     b'"maxOffset":"%d","offsetDelta":"0","topicSysFlag":"0","groupSysFlag":"0"},"flag":1,'
     b'"language":"PYTHON","opaque":%d,"remark":"%b","serializeTypeCurrentRPC":' + _TAIL
 )
@@ -205,12 +206,15 @@ def pull_answer(
     remark: bytes,
     body_bytes: int,
     suggested: int = 0,
+    birth: int = 0,
 ) -> bytes:
     """Prefix and header of a pull's answer; `body_bytes` of records must follow it on the wire.
 
-    `suggested` is the id of the broker the client should pull from next, 0 for the master.
+    `suggested` is the id of the broker the client should pull from next, 0 for the master; `birth` is that of
+    the topic, 0 unless the client asked.
     """
-    header = _PULL_ANSWER % (code, suggested, next_offset, min_offset, max_offset, opaque, remark)
+    born = b'"birth":"%d",' % birth if birth else b""
+    header = _PULL_ANSWER % (code, born, suggested, next_offset, min_offset, max_offset, opaque, remark)
     size = len(header)
     return _PREFIX.pack(size + 4 + body_bytes, size) + header
 

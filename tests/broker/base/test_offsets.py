@@ -74,6 +74,15 @@ def test_offset_beyond_the_end_is_refused(desk: Desk) -> None:
     assert desk.query().ext == {"offset": "3"}
 
 
+def test_offset_of_an_earlier_topic_is_refused(desk: Desk) -> None:
+    born = desk.query(birth=0).ext["birth"]
+    assert desk.query(birth=0, setZeroIfNotFound="false").ext == {"birth": born}
+    assert desk.update(3, birth=born).code == ResponseCode.SUCCESS
+    refused = desk.update(2, birth=int(born) - 1)
+    assert refused.code == ResponseCode.PULL_OFFSET_MOVED and "created again" in (refused.remark or "")
+    assert desk.query().ext == {"offset": "3"}
+
+
 @pytest.mark.proves("client:C-35")
 def test_topic_that_is_being_deleted_has_no_group_offsets(desk: Desk) -> None:
     assert desk.update(3).code == ResponseCode.SUCCESS

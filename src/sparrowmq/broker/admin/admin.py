@@ -18,13 +18,13 @@ from sparrowmq.protocol.bodies import (
     ConsumerConnection,
     ConsumeStats,
     GroupList,
+    MasterTopicTable,
     OffsetWrapper,
     ProducerConnection,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
     TopicConfigList,
-    TopicConfigTable,
     TopicList,
     TopicOffset,
     TopicStatsTable,
@@ -230,7 +230,10 @@ class TopicRequests:
 
     def all_configs(self, connection: Connection, command: Command) -> Command:
         """21: every topic's configuration."""
-        table = TopicConfigTable(topic_config_table=self._topics.configs, data_version=self._topics.version)
+        topics = self._topics
+        table = MasterTopicTable(
+            topic_config_table=topics.configs, data_version=topics.version, births=topics.births
+        )
         return answer(command, body=table.encode())
 
     def stats(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:

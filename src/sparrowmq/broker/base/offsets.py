@@ -86,10 +86,15 @@ class OffsetRequests:
         if offset is None and request.set_zero_if_not_found is not False:
             queue = self._queue(request.topic, request.queue_id)
             offset = 0 if queue is not None and self._is_young(queue) else None
+        topic = None if request.birth is None else self._topics.get(request.topic)
+        birth = None if topic is None else topic.birth or None
         if offset is None:
             remark = "Not found, maybe this group consumer boot first"
-            return refusal(command, ResponseCode.QUERY_NOT_FOUND, remark)
-        return answer(command, QueryConsumerOffsetResponse(offset=offset))
+            refused = refusal(command, ResponseCode.QUERY_NOT_FOUND, remark)
+            if birth is not None:
+                refused.ext["birth"] = str(birth)
+            return refused
+        return answer(command, QueryConsumerOffsetResponse(offset=offset, birth=birth))
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, even without messages since the start; None when the topic has no such queue."""
@@ -119,6 +124,9 @@ class OffsetRequests:
         if request.commit_offset < 0:
             remark = f"commitOffset {request.commit_offset}: offsets start at 0"
             return refusal(command, ResponseCode.INVALID_PARAMETER, remark)
+        if topic.is_earlier(request.birth):
+            remark = f"commitOffset {request.commit_offset}: topic {request.topic} was created again since"
+            return refusal(command, ResponseCode.PULL_OFFSET_MOVED, remark)
         group, queue_id = request.consumer_group, request.queue_id
         end = topic.queues[queue_id].max_offset
         if request.commit_offset > end:  # of an earlier life of the queue

@@ -1,4 +1,8 @@
-"""Offsets of an earlier life of a queue: its topic was made again, or the broker lost messages."""
+"""Offsets of an earlier life of a queue: its topic was made again, or the broker lost messages.
+
+Clients that send `birth` say to which topic of a name their offsets belong. Of others, only offsets beyond
+the end are known to be of an earlier life.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,49 @@ import logging
 from typing import TYPE_CHECKING
 
 from sparrowmq.core.outside import one_line
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.hot import pull_answer
 from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
-    from sparrowmq.protocol.hot import PullFields
+    from sparrowmq.broker.tables.topics import TopicTable
+    from sparrowmq.protocol.hot import PullFields, PullFrame
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
     from sparrowmq.store.queues.reads import GetResult
     from sparrowmq.store.tables.consumer_offsets import ConsumerOffsets
+    from sparrowmq.transport.connection import Connection
 
 
 class EarlierLives:
     """Finds such offsets in pulls, and warns."""
 
-    def __init__(self, offsets: ConsumerOffsets, log: logging.Logger) -> None:
+    def __init__(self, topics: TopicTable, offsets: ConsumerOffsets, log: logging.Logger) -> None:
+        self._topics = topics
         self._offsets = offsets
         self._occasional = OccasionalLog(log)
+
+    def birth(self, fields: PullFields) -> int:
+        """The birth of a pull's topic for the answer; 0 if the client did not ask or it is unknown here."""
+        topic = self._topics.get(fields.topic) if fields.birth == 0 else None
+        return 0 if topic is None else topic.birth
+
+    def answer(self, connection: Connection, frame: PullFrame, queue: ConsumeQueue) -> bool:
+        """Send a reader with an offset of an earlier topic to the beginning; False for other offsets."""
+        fields = frame.fields
+        topic = self._topics.get(fields.topic)
+        if topic is None or not topic.is_earlier(fields.birth):
+            return False
+        text = (
+            f"group {one_line(fields.consumer_group)} asked for offset {fields.queue_offset} of an earlier "
+            f"topic {fields.topic}, queue {fields.queue_id}: it continues at {queue.min_offset} of the topic "
+            "that was created since"
+        )
+        self._occasional.write(logging.WARNING, "earlier topic", text)
+        low, high, code = queue.min_offset, queue.confirmed_offset, ResponseCode.PULL_OFFSET_MOVED
+        connection.write(
+            pull_answer(code, frame.opaque, low, low, high, b"EARLIER_TOPIC", 0, birth=topic.birth)
+        )
+        return True
 
     def commit(self, fields: PullFields, queue: ConsumeQueue) -> None:
         """Store the offset that came with a pull, unless it is beyond the end of the queue."""

@@ -117,7 +117,7 @@ class PullPath:
         self._groups = tables.groups
         self._clients = tables.clients
         self._offsets = tables.offsets
-        self._lives = EarlierLives(tables.offsets, log)
+        self._lives = EarlierLives(tables.topics, tables.offsets, log)
         self._subscription_query = SubscriptionQuery(tables.clients, filters, clock)
         self._filters = filters
         self._holds = HoldTable(settings.held_pulls_max)
@@ -177,6 +177,8 @@ class PullPath:
                 self._subscription_query.ask(connection, fields.consumer_group)
             return
         if self._offsets.resets and self._answer_reset(connection, frame, queue):
+            return
+        if fields.birth and self._lives.answer(connection, frame, queue):
             return
         if fields.sys_flag & COMMIT and fields.commit_offset >= 0:
             self._lives.commit(fields, queue)
@@ -281,8 +283,7 @@ class PullPath:
         offset = self._offsets.take_reset(fields.topic, fields.consumer_group, fields.queue_id)
         if offset is None:
             return False
-        low, high = queue.min_offset, queue.confirmed_offset
-        code = ResponseCode.PULL_OFFSET_MOVED
+        code, low, high = ResponseCode.PULL_OFFSET_MOVED, queue.min_offset, queue.confirmed_offset
         connection.write(pull_answer(code, frame.opaque, offset, low, high, b"OFFSET_RESET", 0))
         return True
 
@@ -500,6 +501,7 @@ class PullPath:
             remark,
             result.size,
             self._suggested(fields, queue, result) if self._settings.slave_read_enable else 0,
+            self._lives.birth(fields),
         )
         if not result.size:
             connection.write(head)
@@ -534,11 +536,7 @@ class PullPath:
         return group.broker_id
 
     def _hold(
-        self,
-        connection: Connection,
-        frame: PullFrame,
-        queue: ConsumeQueue,
-        wanted: PullFilter,
+        self, connection: Connection, frame: PullFrame, queue: ConsumeQueue, wanted: PullFilter
     ) -> bool:
         return self._holds.park(self._held(connection, frame, queue, wanted))
 

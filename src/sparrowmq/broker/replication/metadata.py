@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.base.periodic import repeat
 from sparrowmq.core.errors import ProtocolError, SparrowError
-from sparrowmq.protocol.bodies import OffsetTable, SubscriptionGroupTable, TopicConfigTable
+from sparrowmq.protocol.bodies import MasterTopicTable, OffsetTable, SubscriptionGroupTable
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.protocol.java_json import loads
 from sparrowmq.store.timers.timer_check import TimerCheck
@@ -168,8 +168,8 @@ class MetadataCopy:
             return
         body = await self._calls.body(master, Code.GET_ALL_TOPIC_CONFIG)
         if body:
-            table = TopicConfigTable.decode(body)
-            if self._topics.follow(table.topic_config_table, table.data_version):
+            table = MasterTopicTable.decode(body)
+            if self._topics.follow(table.topic_config_table, table.data_version, table.births):
                 self._topics_changed()
         body = await self._calls.body(master, Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         if body:

@@ -40,7 +40,8 @@ def restore_recent_topics(store: MessageStore, topics: TopicTable) -> list[str]:
             continue
         count = max(queue.queue_id for queue in queues) + 1
         try:
-            topics.put_soon(TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count))
+            config = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
+            topics.put_soon(config, is_new=False)
         except SparrowError as error:
             log.error("topic %s has messages, but cannot be created: %s", one_line(topic), error)
             continue

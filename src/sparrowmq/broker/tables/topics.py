@@ -47,6 +47,10 @@ MULTI_TAG = "MULTI_TAG"
 MADE_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 DELETING = "deleting"
 """Our own member of `topics.json`, present only while a topic is being deleted; RocketMQ ignores it."""
+BIRTHS = "births"
+"""Our own member: a number by topic that another topic of that name, before or after it, does not have."""
+UNKNOWN_BIRTH = 1
+"""Of a topic without such a number: a broker that does not give them created it."""
 
 
 class Queues(dict[int, "ConsumeQueue"]):
@@ -77,7 +81,8 @@ class Queues(dict[int, "ConsumeQueue"]):
 class Topic:
     """A topic with its queues, `queues[id]`; `queue_count` is the larger of its two queue numbers.
 
-    A send to a `special` topic needs the general path; consumers may pull when it is `readable`.
+    A send to a `special` topic needs the general path; consumers may pull when it is `readable`. Offsets
+    belong to one `birth`; it is 0 at a slave, whose table may be late.
     """
 
     config: TopicConfig
@@ -86,6 +91,12 @@ class Topic:
     sys_flag: int
     special: bool
     readable: bool
+    birth: int
+
+    def is_earlier(self, birth: int | None) -> bool:
+        """Whether an offset is of an earlier topic of this name: `birth` is the one it belongs to, 0 or None
+        if that is unknown."""
+        return bool(birth) and self.birth not in (birth, UNKNOWN_BIRTH, 0)
 
     def instead_of(self, queue_id: int) -> int:
         """The queue for a message that the broker puts: the given one, or if consumers cannot read it because
@@ -131,6 +142,7 @@ class Topics(NamedTuple):
     configs: dict[str, TopicConfig]
     version: DataVersion
     deleting: frozenset[str]
+    births: dict[str, int]
     change: int = 0
     """Number of changes included in it."""
 
@@ -157,10 +169,12 @@ class TopicTable:
         self._open: dict[str, Topic] = {}
         self.configs = {config.topic_name: config for config in system_topics(settings)}
         self._reserved = frozenset(self.configs)
+        self._is_slave = settings.is_slave
         self._topics_max = settings.topics_max
         self._queues_max = settings.queues_max
         self.version = DataVersion(timestamp=clock.now_ms())
         self.deleting: frozenset[str] = frozenset()
+        self.births: dict[str, int] = {}
         stored = file.load()
         try:
             self._load(stored)
@@ -169,6 +183,7 @@ class TopicTable:
                 f"{file.path} is not a table of topics ({error}); restore or remove it"
             ) from error
         self._queue_count = sum(map(_queue_count, self.configs.values()))
+        self._last_birth = max(self.births.values(), default=0)
         self._changes = 0
         self._unsaved: dict[str, int] = {}
         """The last change of each topic whose state on disk differs from the table."""
@@ -176,7 +191,7 @@ class TopicTable:
         self.keep_saving = self._file.run
 
     def _snapshot(self) -> Topics:
-        return Topics(dict(self.configs), self.version, self.deleting, self._changes)
+        return Topics(dict(self.configs), self.version, self.deleting, dict(self.births), self._changes)
 
     def _load(self, data: dict[str, Any]) -> None:
         stored = data.get("topicConfigTable") or {}
@@ -192,6 +207,7 @@ class TopicTable:
                     ", ".join(ignored),
                 )
         self.deleting = frozenset(map(str, data.get(DELETING) or ())) - stored.keys()
+        self.births = msgspec.convert(data.get(BIRTHS) or {}, dict[str, int])
         if data.get("dataVersion"):
             self.version = msgspec.convert(data["dataVersion"], DataVersion, strict=False)
 
@@ -213,6 +229,7 @@ class TopicTable:
             sys_flag=MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0,
             special=_is_special(name) or name in self._unsaved,
             readable=bool(config.perm & PERM_READ),
+            birth=0 if self._is_slave else self.births.get(name, UNKNOWN_BIRTH),
         )
         self._open[name] = topic
         return topic
@@ -238,17 +255,20 @@ class TopicTable:
         """Whether RocketMQ or this broker reserves the name."""
         return name in self._reserved or is_system_topic(name)
 
-    def put_soon(self, config: TopicConfig, *, always: bool = False) -> bool:
+    def put_soon(self, config: TopicConfig, *, always: bool = False, is_new: bool = True) -> bool:
         """Create or change a topic; it is on disk after `kept`, or soon.
 
         False when the topic already has this configuration, or while it is being deleted. Raises
-        `NoRoomError` when the limit of topics or queues is exceeded; `always` ignores the limit.
+        `NoRoomError` when the limit of topics or queues is exceeded; `always` ignores the limit. A
+        topic that is only missing here is not `is_new`: offsets in it stay valid.
         """
         name = config.topic_name
         if self.configs.get(name) == config or name in self.deleting:
             return False
         if not always:
             self.check_room([config])
+        if is_new and name not in self.configs:
+            self._last_birth = self.births[name] = max(self._clock.now_ms(), self._last_birth + 1)
         self._set(name, config)
         self._changed()
         self._unsaved[name] = self._changes
@@ -282,6 +302,7 @@ class TopicTable:
             self.configs[name] = config
         else:
             self.configs.pop(name, None)
+            self.births.pop(name, None)
 
     async def kept(self, names: Iterable[str]) -> None:
         """Wait until the table with these topics is on disk; callers share a save.
@@ -295,11 +316,13 @@ class TopicTable:
             raise
 
     def _take_back(self, names: Iterable[str]) -> None:
-        stored = self._file.on_disk.configs
+        stored = self._file.on_disk
         for name in self._unsaved.keys() & set(names):
             del self._unsaved[name]
             self._open.pop(name, None)
-            self._set(name, stored.get(name))
+            self._set(name, stored.configs.get(name))
+            if name in stored.births:
+                self.births[name] = stored.births[name]
         self._changed()
 
     def _settle(self) -> None:
@@ -406,15 +429,16 @@ class TopicTable:
         """All topic names."""
         return self.configs.keys()
 
-    def follow(self, configs: Mapping[str, TopicConfig], version: DataVersion) -> bool:
+    def follow(
+        self, configs: Mapping[str, TopicConfig], version: DataVersion, births: Mapping[str, int]
+    ) -> bool:
         """Replace the table by that of this broker's master, with its version. Returns False if it is the
         same. Saved soon.
         """
         if version == self.version:
             return False
-        for name in [name for name in self._open if self.configs[name] != configs.get(name)]:
-            del self._open[name]
-        self.configs = dict(configs)
+        self._open.clear()
+        self.configs, self.births = dict(configs), dict(births)
         self._queue_count = sum(map(_queue_count, self.configs.values()))
         self._changes += 1
         self.version = version
@@ -451,4 +475,8 @@ def _content(table: Topics) -> dict[str, Any]:
         "dataVersion": msgspec.to_builtins(table.version),
         "topicConfigTable": table.configs,
     }
-    return content | {DELETING: sorted(table.deleting)} if table.deleting else content
+    if table.deleting:
+        content[DELETING] = sorted(table.deleting)
+    if table.births:
+        content[BIRTHS] = table.births
+    return content

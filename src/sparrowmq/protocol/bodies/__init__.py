@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         DataVersion,
         GroupList,
         KVTable,
+        MasterTopicTable,
         OffsetTable,
         ProducerNumbers,
         ProducersEnd,
@@ -120,6 +121,7 @@ __all__ = [
     "KVTable",
     "LockBatchRequestBody",
     "LockBatchResponseBody",
+    "MasterTopicTable",
     "MessageModel",
     "OffsetTable",
     "OffsetWrapper",
@@ -177,7 +179,7 @@ _HOMES = {
         "BrokerStatsData BrokerStatsItem ConsumeStats OffsetWrapper TopicOffset TopicStatsTable"
     ),
     "sparrowmq.protocol.bodies.tables": (
-        "BrokerTopicTable ConsumerList DataVersion GroupList KVTable OffsetTable "
+        "BrokerTopicTable ConsumerList DataVersion GroupList KVTable MasterTopicTable OffsetTable "
         "ProducersEnd ProducerNumbers RetentionHold RetentionHoldList SubscriptionGroupConfig "
         "SubscriptionGroupTable TopicConfig TopicConfigList TopicConfigTable TopicList"
     ),

@@ -53,6 +53,12 @@ class TopicConfigTable(Body, frozen=True):
         return dumps(self)
 
 
+class MasterTopicTable(TopicConfigTable, frozen=True):
+    """The same as our brokers answer code 21, with the member `births` of `topics.json`."""
+
+    births: dict[str, Int64] = field(default_factory=dict)
+
+
 class BrokerTopicTable(Body, frozen=True):
     """The response to code 21 for tools, with the mappings of RocketMQ 5's static topics."""
 
