@@ -187,3 +187,30 @@ def test_other_places_are_refused(text: str) -> None:
 def test_a_topic_in_json_is_checked() -> None:
     with pytest.raises(SettingsError, check=about(setting="startingOffsets", value="a b")):
         kinds.place("earliest")("startingOffsets", '{"a b": {"b": {"0": 1}}}')
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (kinds.needs("jobBatch", "jobId", 3), "option jobBatch=3 needs the option jobId"),
+        (kinds.needs("tlsCa", "tls", "a", why="=true"), "option tlsCa='a' needs the option tls=true"),
+        (
+            kinds.half("tlsKey", "tlsCert"),
+            "option tlsKey is missing: tlsCert and tlsKey must be given together",
+        ),
+        (kinds.both("a", "b"), "options a and b are both given; leave one out"),
+        (kinds.both("a", "b", why="b is more"), "options a and b are both given; b is more"),
+        (
+            kinds.other_format("a", ("avro", "protobuf", "json"), "text"),
+            "option a is for bodyFormat=avro, protobuf or json, not text",
+        ),
+        (kinds.above("least", 6, "most", 5), "option least=6: must be at most most=5"),
+        (
+            kinds.of_clusters("assign", "/store"),
+            "option assign is for reads of a cluster, but store='/store' is given; leave one out. To read "
+            "part of a store use subscribe, tags, startingTimestamp and endingTimestamp",
+        ),
+    ],
+)
+def test_wording_of_options_that_do_not_fit_together(error: SettingsError, text: str) -> None:
+    assert str(error) == text

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.spark.options import problems
+from sparrowmq.spark.options import values
 
 CONFLUENT: Final = "confluent"
 ROCKETMQ: Final = "rocketmq"
@@ -40,7 +40,7 @@ class RegistrySettings:
         if bool(self.user) != bool(self.password):
             raise _half("schemaRegistryUser", self.user, "schemaRegistryPassword")
         if self.user and self.token:
-            raise problems.both("schemaRegistryUser", "schemaRegistryToken")
+            raise values.both("schemaRegistryUser", "schemaRegistryToken")
         if bool(self.cert) != bool(self.key):
             raise _half("schemaRegistryCert", self.cert, "schemaRegistryKey")
         if self.ca or self.cert:
@@ -57,7 +57,7 @@ class RegistrySettings:
 
 
 def _half(name: str, value: object, other: str) -> SettingsError:
-    return problems.half(other, name) if value else problems.half(name, other)
+    return values.half(other, name) if value else values.half(name, other)
 
 
 def addresses(name: str, text: str) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.results import ReadFrom
 from sparrowmq.core.subscription import Expression, Sql
-from sparrowmq.spark.options import problems
 from sparrowmq.spark.options import registry as registries
 from sparrowmq.spark.options import values as kinds
 from sparrowmq.spark.options.registry import CONFLUENT, RegistrySettings
@@ -104,16 +103,16 @@ class ConnectionOptions:
         _together("accessKey", self.access_key, "secretKey", self.secret_key)
         _together("tlsCert", self.tls_cert, "tlsKey", self.tls_key)
         if self.security_token is not None and self.access_key is None:
-            raise problems.needs("securityToken", "accessKey", why=" and secretKey")
+            raise kinds.needs("securityToken", "accessKey", why=" and secretKey")
         if not self.tls:
             for name, value in (("tlsCa", self.tls_ca), ("tlsCert", self.tls_cert)):
                 if value is not None:
-                    raise problems.needs(name, "tls", value, why="=true")
+                    raise kinds.needs(name, "tls", value, why="=true")
 
 
 def _together(name: str, value: object, other: str, other_value: object) -> None:
     if (value is None) != (other_value is None):
-        raise problems.half(*((other, name) if other_value is None else (name, other)))
+        raise kinds.half(*((other, name) if other_value is None else (name, other)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,15 +141,15 @@ class BodyOptions:
             ("protobufMessage", self.protobuf_message, ("protobuf",)),
         ):
             if value and self.format not in formats:
-                raise problems.other_format(name, formats, self.format)
+                raise kinds.other_format(name, formats, self.format)
             if self._is_the_registrys(name):
                 continue
             if not value and name != "bodySchema" and self.format in formats:
-                raise problems.needs("bodyFormat", name, self.format)
+                raise kinds.needs("bodyFormat", name, self.format)
 
         if self.registry is not None:
             if self.format not in (formats := ("avro", "protobuf", "json")):
-                raise problems.other_format("schemaRegistry", formats, self.format)
+                raise kinds.other_format("schemaRegistry", formats, self.format)
             self.registry.check()
 
     def _is_the_registrys(self, name: str) -> bool:
@@ -165,7 +164,7 @@ class BodyOptions:
         """The option `bodySchema`. Raises `SettingsError` without it."""
         if not self.schema:
             why = ", such as id bigint, name string, or a schema of the read with a column body"
-            raise problems.needs("bodyFormat", "bodySchema", self.format, why=why)
+            raise kinds.needs("bodyFormat", "bodySchema", self.format, why=why)
         return self.schema
 
 
@@ -368,7 +367,7 @@ class ReadOptions(ConnectionOptions):
 
     def _check_store(self) -> None:
         if self.subscribe and self.subscribe_pattern:
-            raise problems.both("subscribe", "subscribePattern")
+            raise kinds.both("subscribe", "subscribePattern")
         for name, value in (
             ("assign", self.assign),
             ("startingOffsets", self.starting_offsets),
@@ -383,7 +382,7 @@ class ReadOptions(ConnectionOptions):
             ("schemaRegistry", self.schema_registry),
         ):
             if value:
-                raise problems.of_clusters(name, self.store)
+                raise kinds.of_clusters(name, self.store)
 
     def _check(self, use: Use | None) -> None:
         self._check_connection()
@@ -391,7 +390,7 @@ class ReadOptions(ConnectionOptions):
         self.body.check()
         self._check_registry()
         if self.tags and self.sql92:
-            raise problems.both("tags", "sql92", why="sql92 takes TAGS = 'a' as well")
+            raise kinds.both("tags", "sql92", why="sql92 takes TAGS = 'a' as well")
         if use == "batch" and self.starting_offsets == LATEST:
             raise SettingsError(
                 "option startingOffsets='latest': a batch read needs 'earliest', 'group' or JSON; 'latest' "
@@ -400,7 +399,7 @@ class ReadOptions(ConnectionOptions):
                 LATEST,
             )
         if self.starting_offsets == GROUP and self.group_id is None:
-            raise problems.needs("startingOffsets", "groupId", GROUP)
+            raise kinds.needs("startingOffsets", "groupId", GROUP)
         _at_most("minOffsetsPerTrigger", self.min_offsets, "maxOffsetsPerTrigger", self.max_offsets)
         _at_most("minPartitions", self.min_partitions, "maxPartitions", self.max_partitions)
 
@@ -416,7 +415,7 @@ class ReadOptions(ConnectionOptions):
             ("schemaRegistryCert", self.registry_cert),
         ):
             if value:
-                raise problems.needs(name, "schemaRegistry", why=", the registry's address")
+                raise kinds.needs(name, "schemaRegistry", why=", the registry's address")
 
     def _check_topics(self) -> None:
         chosen = [
@@ -441,7 +440,7 @@ class ReadOptions(ConnectionOptions):
 
 def _at_most(name: str, value: int | None, other: str, most: int | None) -> None:
     if most is not None and (value or 0) > most:
-        raise problems.above(name, value or 0, other, most)
+        raise kinds.above(name, value or 0, other, most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -503,7 +502,7 @@ class WriteOptions(ConnectionOptions):
         parsed = cls(**_values(cls, options, "write"), hadoop=hadoop)
         parsed._check_connection()
         if parsed.job_batch and not parsed.job_id:
-            raise problems.needs("jobBatch", "jobId", parsed.job_batch)
+            raise kinds.needs("jobBatch", "jobId", parsed.job_batch)
         return replace(parsed, name_server=_name_server(parsed.name_server, environ))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
@@ -39,7 +40,7 @@ def test_other_texts_are_no_origins(text: str | None) -> None:
 
 def test_names_that_cannot_stand_in_a_chain() -> None:
     for name in ("", "a,b", "a/b", "a b", "x" * 65):
-        with pytest.raises(SettingsError, match=r"source=.*: a cluster's name in a mirror must have"):
+        with pytest.raises(SettingsError, check=about(setting="source")):
             check_name("source", name)
     check_name("source", "eu-west_1.a")
 
