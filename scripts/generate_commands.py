@@ -25,7 +25,9 @@ This page describes every command of `sparrow`; `--help` prints the same text fo
 
 `--namesrv` is `HOST:PORT`; separate several with `;`. The default is `SPARROW_NAMESRV` or `NAMESRV_ADDR`,
 else 127.0.0.1:9876. `--json` prints one value per line. A command that fails prints one line that starts
-with `sparrow:` and exits with status 1; a wrong option exits with status 2, Ctrl-C with 130. All commands
+with `sparrow:` and exits with status 1; a wrong option exits with status 2, Ctrl-C with 130. Times are
+printed with their zone; those given without one are in UTC, or in the zone that the environment variable
+`SPARROW_TIME_ZONE` names (`Europe/Berlin`). All commands
 except `up`, `nameserver`, `broker`, `torture` and `demo` also work with Apache RocketMQ. Commands with
 `--coordinator URL` send requests to a [coordinator](coordination.md), whatever brokers it monitors. `sparrow
 --install-completion` completes commands and options in bash, zsh, fish and PowerShell.

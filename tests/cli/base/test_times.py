@@ -1,4 +1,4 @@
-"""Every command shows times in the user's time zone."""
+"""Every command shows times with their zone: UTC, or that of the environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparrowmq.cli.base.times import about, span, when
+from sparrowmq.cli.base.common import UsageError
+from sparrowmq.cli.base.times import about, millis, moment, span, when
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Sparrow
@@ -27,9 +28,24 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("far_east")
-def test_times_are_local() -> None:
-    assert when(1_795_326_484_715) == "2026-11-22 19:48:04"
+def test_times_have_their_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = 1_795_326_484_715
+    assert when(at) == "2026-11-22 05:48:04+00:00"
     assert when(None) == when(0) == "–"
+    monkeypatch.setenv("SPARROW_TIME_ZONE", "Europe/Berlin")
+    assert when(at, "milliseconds") == "2026-11-22 06:48:04.715+01:00"
+    monkeypatch.setenv("SPARROW_TIME_ZONE", "Nowhere")
+    with pytest.raises(UsageError, match="'Nowhere' is not a time zone"):
+        when(at)
+
+
+@pytest.mark.usefixtures("far_east")
+def test_times_without_a_zone_are_in_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = 1_795_326_484_000
+    assert millis(when(at)) == millis("2026-11-22T05:48:04") == at
+    assert moment("2026-11-22T05:48:04").timestamp() * 1000 == at
+    monkeypatch.setenv("SPARROW_TIME_ZONE", "Europe/Berlin")
+    assert millis(when(at)) == millis("2026-11-22T06:48:04") == millis("2026-11-22T05:48:04Z") == at
 
 
 @pytest.mark.parametrize(
@@ -56,7 +72,7 @@ def test_durations_have_their_two_biggest_units(seconds: float, text: str) -> No
 
 
 @pytest.mark.usefixtures("far_east")
-def test_ends_of_pauses_and_oldest_messages_are_local(sparrow: Sparrow, cluster: LocalCluster) -> None:
+def test_ends_of_pauses_and_oldest_messages_have_it_too(sparrow: Sparrow, cluster: LocalCluster) -> None:
     policy = ("group", "policy", "resting", "--pause", "Naps", "--minutes", "5")
     (made,) = sparrow(*policy, "--json").values
     assert when(made["pauses"][0]["until"]) in sparrow("group", "policy", "resting").out

@@ -133,7 +133,7 @@ def test_members_that_subscribe_differently_are_shown() -> None:
         ("first", "first"),
         ("last", "last"),
         ("0", datetime.fromtimestamp(0, UTC)),
-        ("2024-05-01T12:30", datetime(2024, 5, 1, 12, 30).astimezone()),
+        ("2024-05-01T12:30", datetime(2024, 5, 1, 12, 30, tzinfo=UTC)),
     ],
 )
 def test_places_to_go_to(text: str, place: object) -> None:

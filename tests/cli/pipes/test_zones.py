@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import types
 
 from sparrowmq.cli.base.common import UsageError
-from sparrowmq.cli.pipes.zones import in_zone, millis, zone_of
+from sparrowmq.cli.base.times import millis, zone_of
+from sparrowmq.cli.pipes.zones import in_zone
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

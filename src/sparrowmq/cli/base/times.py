@@ -1,15 +1,70 @@
-"""Human-readable times and durations."""
+"""Human-readable times and durations.
+
+All commands print times with their zone, and read times without one in it: UTC, or that of the environment
+variable `SPARROW_TIME_ZONE`. Its name is also the default of the option `--time-zone` of pipelines and SQL.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+import os
+import re
+from datetime import datetime, timedelta, timezone, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from sparrowmq.cli.base.common import UsageError
+
+VARIABLE: Final = "SPARROW_TIME_ZONE"
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d)(?::?(\d\d))?)?")
+"""Other zones that Spark's SET TIME ZONE takes."""
 
 
-def when(milliseconds: int | None) -> str:
-    """A time, epoch ms, in this machine's time zone, as options take it; a dash for none."""
+def zone_of(name: str) -> tzinfo:
+    """A time zone by its name or offset. Raises `UsageError`."""
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        hours, minutes, seconds = (int(part or 0) for part in offset.groups()[1:])
+        distance = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        return timezone(distance if offset[1] == "+" else -distance)
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise UsageError(f"{name!r} is not a time zone; give one such as Europe/Berlin") from None
+
+
+def usual_zone() -> tzinfo:
+    """The zone of commands without an option for it. Raises `UsageError`."""
+    return zone_of(os.environ.get(VARIABLE) or "UTC")
+
+
+def when(milliseconds: int | None, timespec: str = "seconds") -> str:
+    """A time, epoch ms, with its zone, as options take it; a dash for none."""
     if not milliseconds:
         return "–"
-    return datetime.fromtimestamp(milliseconds / 1000).isoformat(sep=" ", timespec="seconds")
+    return datetime.fromtimestamp(milliseconds / 1000, usual_zone()).isoformat(sep=" ", timespec=timespec)
+
+
+def moment(text: str) -> datetime:
+    """A time since 1970 in ISO 8601; without a zone it is in the usual one. Raises ValueError,
+    OverflowError.
+    """
+    found = datetime.fromisoformat(text)
+    found = found if found.tzinfo else found.replace(tzinfo=usual_zone())
+    if found.timestamp() < 0:
+        raise ValueError(f"{text} is before 1970")
+    return found
+
+
+def millis(text: str | None, zone: tzinfo | None = None) -> int | None:
+    """A time in epoch milliseconds; without a zone it is in `zone`, or the usual one. Raises `UsageError`."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        found = found if found.tzinfo else found.replace(tzinfo=zone or usual_zone())
+        return int(found.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{text!r} is not a time: give one such as 2026-11-21T08:00:00") from None
 
 
 def span(milliseconds: int) -> str:

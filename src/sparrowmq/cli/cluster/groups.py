@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from sparrowmq.cli.base import times
 from sparrowmq.cli.base.changes import changes_of, changes_text
 from sparrowmq.cli.base.common import (
     AsJson,
@@ -70,7 +71,9 @@ def unlike(members: list[dict[str, Any]]) -> list[str]:
 
 
 def moment(text: str) -> datetime | Literal["first", "last"]:
-    """`first`, `last`, or a time: `2024-05-01T12:30` (local), with a zone if given, or epoch milliseconds."""
+    """`first`, `last`, or a time: `2024-05-01T12:30`, in the usual zone if none is given, or epoch
+    milliseconds.
+    """
     if text == "first":
         return "first"
     if text == "last":
@@ -78,7 +81,7 @@ def moment(text: str) -> datetime | Literal["first", "last"]:
     try:
         if text.isdecimal():
             return datetime.fromtimestamp(int(text) / 1000, UTC)
-        return datetime.fromisoformat(text).astimezone()
+        return times.moment(text)
     except (ValueError, OverflowError, OSError):
         raise UsageError(
             f"{text!r} is not a valid target; give first, last, a time like 2024-05-01T12:30 or epoch "

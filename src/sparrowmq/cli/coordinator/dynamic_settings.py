@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
 
 from sparrowmq.cli.base.common import AsJson, UsageError, print_json, print_table, say, tell
 from sparrowmq.cli.base.remote import Url, Why, call, part
-from sparrowmq.cli.base.times import when
+from sparrowmq.cli.base.times import moment, when
 from sparrowmq.core.dynamic_settings import DYNAMIC_SETTINGS
 
 app = typer.Typer(
@@ -334,7 +333,7 @@ def _ended(url: str | None, group: str, number: int) -> dict[str, Any]:
 
 def _milliseconds(text: str) -> int:
     try:
-        return int(text) if text.isdecimal() else round(datetime.fromisoformat(text).timestamp() * 1000)
+        return int(text) if text.isdecimal() else round(moment(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise UsageError(
             f"{text!r} is not a valid target; give first, last, a time like 2024-05-01T12:30 or epoch "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from datetime import datetime
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from sparrowmq.cli.base.common import Namesrv, UsageError, namesrv_or_default, print_json, run, say
+from sparrowmq.cli.base.times import moment, usual_zone
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.subscription import Expression, Sql
 
@@ -46,7 +46,7 @@ def consume(
         typer.Option(help="Consume as a member of this group and commit. Default: read without a group."),
     ] = None,
     start: Annotated[
-        str, typer.Option("--from", help="last, first, or a time such as 2024-05-01T12:00 (local).")
+        str, typer.Option("--from", help="last, first, or a time such as 2024-05-01T12:00.")
     ] = "last",
     tags: Annotated[str, typer.Option(help="Tag expression, for example 'TagA || TagB'.")] = "*",
     sql: Annotated[
@@ -94,7 +94,7 @@ def _start(text: str) -> Any:
     if text in ("first", "last"):
         return text
     try:
-        return datetime.fromisoformat(text).astimezone()  # without a zone it is local time
+        return moment(text)
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"--from {text}: give last, first, or a time such as 2024-05-01T12:00") from None
 
@@ -219,6 +219,7 @@ def _show(message: ReceivedMessage, form: Format) -> None:
             }
         )
     else:
-        stored = time.strftime("%H:%M:%S", time.localtime(message.store_timestamp / 1000))
+        at = datetime.fromtimestamp(message.store_timestamp / 1000, usual_zone())
+        stored = at.timetz().isoformat(timespec="seconds")
         say(f"{stored}  {message.queue}  {message.queue_offset}  {message.tags or '-'}  {body}")
     sys.stdout.flush()

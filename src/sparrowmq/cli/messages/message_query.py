@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +16,7 @@ from sparrowmq.cli.base.common import (
     say,
     say_lines,
 )
+from sparrowmq.cli.base.times import millis, when
 
 if TYPE_CHECKING:
     from sparrowmq.core.message import ReceivedMessage
@@ -27,8 +27,8 @@ app = typer.Typer(
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 Time = Annotated[
-    datetime | None,
-    typer.Option(formats=["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"], help="Local time."),
+    str | None,
+    typer.Option(metavar="TIME", help="Such as 2026-11-21T08:00, or with a zone 2026-11-21T08:00+01:00."),
 ]
 
 
@@ -68,11 +68,12 @@ def query(
 ) -> None:
     """Show the messages with a key, oldest first."""
 
+    limits = {"begin": millis(begin), "end": millis(end)}
+    times: dict[str, Any] = {name: at for name, at in limits.items() if at is not None}
+
     async def work() -> list[ReceivedMessage]:
         from sparrowmq import aio
 
-        limits = {"begin": begin, "end": end}  # without a zone they are local times
-        times: dict[str, Any] = {name: time.astimezone() for name, time in limits.items() if time is not None}
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             return await admin.query_messages(topic, key, count=count, **times)
 
@@ -95,9 +96,9 @@ def show(message: ReceivedMessage, as_json: bool) -> None:
         "offset_message_id": message.offset_message_id,
         "tags": message.tags,
         "keys": message.keys,
-        "born": _when(message.born_timestamp),
+        "born": when(message.born_timestamp, "milliseconds"),
         "born_host": message.born_host,
-        "stored": _when(message.store_timestamp),
+        "stored": when(message.store_timestamp, "milliseconds"),
         "store_host": message.store_host,
         "reconsume_times": message.reconsume_times,
         "size": message.store_size,
@@ -115,7 +116,3 @@ def show(message: ReceivedMessage, as_json: bool) -> None:
     say()
     say_lines(values["body"])
     say()
-
-
-def _when(epoch_ms: int) -> str:
-    return datetime.fromtimestamp(epoch_ms / 1000).isoformat(sep=" ", timespec="milliseconds")

@@ -18,7 +18,7 @@ from sparrowmq.cli.base.common import (
     run,
     say,
 )
-from sparrowmq.cli.base.times import when
+from sparrowmq.cli.base.times import millis, when
 from sparrowmq.cli.messages.message_query import Time, Topic, show
 from sparrowmq.core.errors import SparrowError
 
@@ -148,7 +148,7 @@ def _sought(
     from sparrowmq.coordinator.cluster.message_search import TIME_MAX, MessageSearch, expression_of
     from sparrowmq.coordinator.cluster.message_search import search as seek
 
-    begin, end = (None if time is None else int(time.timestamp() * 1000) for time in span)
+    begin, end = map(millis, span)
     expression = expression_of(tags, sql)
     wish = MessageSearch(topic, expression, begin or 0, TIME_MAX if end is None else end, count)
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -26,6 +25,7 @@ from sparrowmq.cli.base.common import (
     say_lines,
 )
 from sparrowmq.cli.base.lines import lines
+from sparrowmq.cli.base.times import moment
 from sparrowmq.core.errors import InvalidStateError, SparrowError
 from sparrowmq.core.message import Message
 
@@ -161,7 +161,7 @@ def _pairs(texts: Iterable[str]) -> dict[str, str]:
 
 def _moment(text: str) -> float:
     try:
-        return datetime.fromisoformat(text).timestamp()  # without a zone it is local time
+        return moment(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"--at {text}: write it like 2030-05-01T12:00") from None
 

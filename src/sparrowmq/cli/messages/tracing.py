@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
@@ -17,6 +16,7 @@ from sparrowmq.cli.base.common import (
     print_table,
     run,
 )
+from sparrowmq.cli.base.times import when
 
 _OUTCOMES: Final = {"True": "success", "False": "failed"}
 
@@ -62,8 +62,7 @@ def _missing(message_id: str, topic: str, *, is_there: bool) -> str:
 
 
 def _line(row: dict[str, Any]) -> tuple[str, ...]:
-    time = row.get("time") or 0
-    shown = f"{datetime.fromtimestamp(time / 1000):%Y-%m-%d %H:%M:%S.%f}"[:-3] if time else "-"
+    shown = when(row.get("time"), "milliseconds")
     outcome = row.get("state") or _OUTCOMES.get(str(row.get("success")), "begun")
     cells = (row.get("group") or "-", row.get("topic") or "-", outcome, row.get("cost", "-"))
     return shown, row["record"], *(str(cell) for cell in cells)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparrowmq.cli.base.common import UsageError
+from sparrowmq.cli.base.times import millis
 from sparrowmq.cli.pipes.common import Since, Until, need_spark, reaching
 from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
-from sparrowmq.cli.pipes.zones import millis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparrowmq.cli.base.common import UsageError, complain, print_json, say
+from sparrowmq.cli.base.times import millis
 from sparrowmq.cli.pipes.common import (
     Show,
     need_spark,
@@ -21,7 +22,6 @@ from sparrowmq.cli.pipes.common import (
     watching,
 )
 from sparrowmq.cli.pipes.shared import Shared, with_options
-from sparrowmq.cli.pipes.zones import millis
 from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparrowmq.cli.base.common import UsageError
+from sparrowmq.cli.base.times import millis
 from sparrowmq.cli.pipes.common import Since, Until, need_spark, reaching
 from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
-from sparrowmq.cli.pipes.zones import millis
 
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.backfill.job import Write

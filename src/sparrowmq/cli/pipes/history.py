@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparrowmq.cli.base.times import millis
 from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, need_spark, reaching
 from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_options
-from sparrowmq.cli.pipes.zones import millis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

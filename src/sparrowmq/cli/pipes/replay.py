@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparrowmq.cli.base.common import UsageError, say
+from sparrowmq.cli.base.times import millis
 from sparrowmq.cli.pipes.common import Since, Until, need_spark, pairs, reaching
 from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
-from sparrowmq.cli.pipes.zones import millis
 
 if TYPE_CHECKING:
     from sparrowmq.spark.offsets.offsets import Span

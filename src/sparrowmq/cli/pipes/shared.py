@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from sparrowmq.cli.base.common import AsJson, Namesrv, UsageError, namesrv_or_default, print_json, say
+from sparrowmq.cli.base.times import zone_of
 from sparrowmq.cli.pipes.common import (
     DEFAULT_MASTER,
     Conf,
@@ -27,7 +28,7 @@ from sparrowmq.cli.pipes.common import (
     topics_of,
     write_out,
 )
-from sparrowmq.cli.pipes.zones import SETTING, TimeZone, zone_of
+from sparrowmq.cli.pipes.zones import SETTING, TimeZone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

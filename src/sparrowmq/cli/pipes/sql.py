@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from sparrowmq.cli.base.common import UsageError, complain, print_json, print_table, say
+from sparrowmq.cli.base.times import zone_of
 from sparrowmq.cli.pipes.common import need_spark, served, session, show_plan, watching
 from sparrowmq.cli.pipes.shared import Shared, with_options
-from sparrowmq.cli.pipes.zones import SETTING, in_zone, zone_of
+from sparrowmq.cli.pipes.zones import SETTING, in_zone
 from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
+from sparrowmq.cli.base.times import millis
 from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, need_spark, pairs
 from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_options
-from sparrowmq.cli.pipes.zones import millis
 
 COUNTED: Final = "topic string, body binary, store_timestamp timestamp"
 

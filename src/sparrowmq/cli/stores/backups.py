@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from sparrowmq.cli.base.common import AsJson, print_json, say
-from sparrowmq.cli.base.times import when
+from sparrowmq.cli.base.times import millis, when
 from sparrowmq.cli.stores.common import (
     DAMAGED,
     CommitLog,
     Directory,
     Quiet,
-    millis,
     opened,
     progress_bar,
     wrong_use,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -85,13 +84,3 @@ def progress_bar(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
             bar.update(tasks[what], completed=done, total=max(total, 1))
 
         yield tell
-
-
-def millis(text: str | None) -> int | None:
-    """Parse a time to epoch milliseconds; without a zone it is local time. Raises `UsageError`."""
-    if text is None:
-        return None
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
-        raise UsageError(f"{text!r} is not a time; write it as 2026-11-21T08:00:00") from None

@@ -8,13 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from sparrowmq.cli.base.common import AsJson, UsageError, print_json, print_table, say
-from sparrowmq.cli.base.times import when
+from sparrowmq.cli.base.times import millis, when
 from sparrowmq.cli.stores.common import (
     DAMAGED,
     CommitLog,
     Directory,
     Quiet,
-    millis,
     opened,
     progress_bar,
     wrong_use,
