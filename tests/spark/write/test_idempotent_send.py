@@ -15,7 +15,7 @@ from tests.columnar.records import record
 from sparrowmq.aio import ProducerState
 from sparrowmq.columnar.encode import MessageColumns
 from sparrowmq.core.errors import BrokerError, ProducerFencedError, SequenceTooOldError, SparrowError
-from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import PullStatus, RawBatch, SendResult, SendStatus
 from sparrowmq.loops.event_loop import LoopThread
 from sparrowmq.protocol.batch import decode_batch
@@ -24,8 +24,9 @@ from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.write import idempotent_send as numbered
 from sparrowmq.spark.write.idempotent_send import LookupClients, NumberedSender
 from sparrowmq.spark.write.identity import RowIdentity
-from sparrowmq.spark.write.queue_choice import QueueChoice
+from sparrowmq.spark.write.queue_choice import QueueChoice, stand_in
 from sparrowmq.spark.write.refusals import WriteRefusedError
+from sparrowmq.spark.write.routing import Destination
 from sparrowmq.store.tables.producer_state import ProducerStates, SequenceFinding
 
 Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
@@ -499,6 +500,33 @@ def test_other_rows_than_those_of_a_queue_that_left_are_not_lost(
         assert not shrunk(loop, broker, [*rows[:3], *other[3:6], *rows[6:]]).exactly_once
     assert {broker.own[row] for row in other[3:6]} == {1} and set(rows) <= set(broker.own)
     assert "sent again, and some may be stored twice" in caplog.text
+
+
+@dataclass
+class DelayingBroker(JudgingBroker):
+    """Takes single messages as well, which are for later."""
+
+    later: Counter[MessageQueue] = field(default_factory=Counter)
+
+    async def send(self, message: Message, *, queue: MessageQueue) -> SendResult:
+        if queue in self.left:
+            raise BrokerError(29, f"request queueId[{queue.queue_id}] is illegal")
+        self.later[queue] += 1
+        return SendResult(SendStatus.SEND_OK, "", "", queue, 0)
+
+
+def test_delayed_rows_of_a_queue_that_is_gone_go_to_the_one_that_gets_its_rows(loop: LoopThread) -> None:
+    broker = DelayingBroker(left=frozenset({LEFT, LOST}))
+    options = WriteOptions(name_server="stub:1", topic="t")
+    choice = QueueChoice(
+        7, "t", (Q0, LEFT, Q1, LOST), lost=frozenset({LOST.broker_name}), left=frozenset({LEFT})
+    )
+    sender = sender_of(loop, broker, options, IDENTITY, choice)
+    for queue in (Q0, LEFT, LOST):
+        sender.submit_delayed(Destination("t", queue), Message("t", b"x", delay_level=1))
+    sender.finish()
+    others = Counter(stand_in(queue, (Q0, Q1), frozenset()) for queue in (LEFT, LOST))
+    assert broker.later == Counter([Q0]) + others and not sender.exactly_once
 
 
 def test_a_queue_that_left_with_a_later_batch_or_later_numbers(loop: LoopThread) -> None:

@@ -166,14 +166,19 @@ class NumberedSender(TaskSender):
             part = messages.slice(encoded.start, encoded.count)
             self._start(self._send_chunk(line, Chunk(part, first + encoded.start, encoded.body)))
 
+    @property
+    def _gone(self) -> tuple[frozenset[str], frozenset[MessageQueue]]:
+        """Brokers that are lost for good, and queues that left the topic."""
+        if self._choice is None:
+            return self._options.lost_brokers, frozenset()
+        return self._options.lost_brokers | self._choice.lost, self._choice.left
+
     def _begin(self, queue: MessageQueue) -> QueueNumbers:
         """The numbers of a queue. Rows of a lost broker's queue go elsewhere with separate numbers, so other
         rows keep theirs. That holds in every batch for rows that name a lost queue, for others only in the
         current one. Rows of a queue that left its topic do, too, as far as it has not stored them.
         """
-        lost, left = self._options.lost_brokers, frozenset[MessageQueue]()
-        if self._choice is not None:
-            lost, left = lost | self._choice.lost, self._choice.left
+        lost, left = self._gone
         line = QueueNumbers(queue, self._identity.producer_id(queue.topic))
         if queue.broker_name in lost or queue in left:
             other = stand_in(queue, self.queues(queue.topic), lost, left)
@@ -209,8 +214,13 @@ class NumberedSender(TaskSender):
         return line
 
     def submit_delayed(self, destination: Destination, message: Message) -> None:
-        """Like `Sender.submit_delayed`: such a message has no number."""
+        """Like `TaskSender.submit_delayed`: such a message has no number. If its queue is gone, the one that
+        gets other rows of it gets the message.
+        """
         self.exactly_once = False
+        (lost, left), queue = self._gone, destination.queue
+        if queue is not None and (queue.broker_name in lost or queue in left):
+            destination = Destination(queue.topic, stand_in(queue, self.queues(queue.topic), lost, left))
         super().submit_delayed(destination, message)
 
     def _marked(
