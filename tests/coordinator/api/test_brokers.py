@@ -29,6 +29,8 @@ def test_broker_is_drained_and_put_back(fleet: Running) -> None:
     status, answer = fleet.call("POST", "/brokers/a/drain", {"reason": "new disks"})
     assert (status, answer[0]["drain"]["state"]) == (200, "asked")
     until_sync(lambda: state(fleet, "a") == "draining")
+    # The broker is asked what is left after the state was kept.
+    until_sync(lambda: fleet.get("/brokers/a")[0]["drain"]["left"]["groups"])
     (shown,) = fleet.get("/brokers/a")
     assert shown["drain"]["left"] == {"messages": 2, "delayed": 0, "unknown": "", "groups": {"g": 2}}
     listed = {one["broker"]: one["drain"] for one in fleet.get("/brokers")}
