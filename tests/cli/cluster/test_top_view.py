@@ -114,3 +114,40 @@ def test_keys() -> None:
     assert choice.is_paused and f"paused  {KEYS}" in shown(width=100, height=30, is_paused=True)  # type: ignore[arg-type]
     choice.press("q")
     assert choice.is_over
+
+
+def typed(text: str) -> TopChoice:
+    choice = TopChoice()
+    for key in text:
+        choice.press(key)
+    return choice
+
+
+@pytest.mark.parametrize(
+    ("keys", "filtered", "is_typing"),
+    [
+        ("/bill", "bill", True),
+        ("/bilk\x7fl\r", "bill", False),
+        ("/nlrq ", "nlrq ", True),
+        ("/bill\x1b", "", False),
+        ("/bill\r\x1b", "", False),
+        ("/bill\r/", "", True),
+        ("/\x00\x7f\x08", "", True),
+        ("/" + "x" * 1000, "x" * 255, True),
+    ],
+)
+def test_a_filter_is_typed(keys: str, filtered: str, is_typing: bool) -> None:
+    choice = typed(keys)
+    assert (choice.filter, choice.is_typing) == (filtered, is_typing)
+    assert not choice.is_over and not choice.is_paused and choice.order == "l"
+
+
+def test_the_end_of_the_input_ends_a_filter_too() -> None:
+    assert typed("/bill\x04").is_over
+
+
+def test_a_filter_shows_topics_and_groups_whose_names_contain_it() -> None:
+    text = shown(width=100, height=30, filter="BUS")
+    assert "busy" in text and f"/BUS  {KEYS}" in text
+    assert "slow" not in text and "quick" not in text
+    assert "broker-b" in text, "brokers are always shown"

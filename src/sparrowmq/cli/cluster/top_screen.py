@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from rich.live import Live
 
 from sparrowmq.cli.cluster.cluster_rows import ClusterLook, ClusterRows, rows_of
-from sparrowmq.cli.cluster.top_view import TopChoice, view
+from sparrowmq.cli.cluster.top_view import END, TopChoice, view
 from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class TopScreen:
         looking = asyncio.create_task(self._keep_looking(first))
         try:
             with (
-                stop_signals(partial(self._press, "q")),
+                stop_signals(partial(self._press, END)),
                 keys(self._press),
                 Live(console=self._console, screen=True, auto_refresh=False) as live,
             ):
@@ -107,7 +107,7 @@ class TopScreen:
 def keys(press: Callable[[str], None]) -> Iterator[None]:
     """While this runs, call `press` on the loop with each key, if standard input is a terminal.
 
-    The end of the input counts as `q`. Ctrl-C stays an interrupt. Ctrl-Z does nothing: it would leave the
+    The end of the input is the key `END`. Ctrl-C stays an interrupt. Ctrl-Z does nothing: it would leave the
     shell with this screen.
     """
     try:
@@ -122,7 +122,7 @@ def keys(press: Callable[[str], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
     def read() -> None:
-        for key in os.read(descriptor, KEYS_MAX).decode("ascii", "replace") or "q":
+        for key in os.read(descriptor, KEYS_MAX).decode("ascii", "replace") or END:
             press(key)
 
     try:

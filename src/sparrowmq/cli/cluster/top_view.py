@@ -19,7 +19,14 @@ GAP: Final = 2
 """Characters between two columns."""
 NAME_MIN: Final = 12
 """Names are cut to no fewer characters while there are other columns to leave out."""
-KEYS: Final = "q quit  l by lag  r by rate  n by name  space pause"
+KEYS: Final = "q quit  l by lag  r by rate  n by name  / filter  space pause"
+FILTER_KEYS: Final = "enter keep  esc show all"
+END: Final = "\x04"
+"""The end of the input; it ends the screen at any time."""
+ESCAPE: Final = "\x1b"
+BACKSPACES: Final = "\x7f\b"
+FILTER_MAX: Final = 255
+"""Most characters of a filter: no name is longer."""
 UNKNOWN: Final = "-"
 FRAME_LINES: Final = 7
 """Lines of the screen that are not rows: three headings, two empty lines, the keys, the cursor."""
@@ -88,15 +95,41 @@ class TopChoice:
     order: str = "l"
     is_paused: bool = False
     is_over: bool = False
+    filter: str = ""
+    """Only topics and groups whose names contain this are shown, in any case of letters."""
+    is_typing: bool = False
+    """Keys are text of the filter."""
 
     def press(self, key: str) -> None:
         """A key was pressed; others than those of `KEYS` do nothing."""
-        if key in ORDERS:
+        if key == END:
+            self.is_over = True
+        elif self.is_typing:
+            self._type(key)
+        elif key == "/":
+            self.is_typing, self.filter = True, ""
+        elif key == ESCAPE:
+            self.filter = ""
+        elif key in ORDERS:
             self.order = key
         elif key == " ":
             self.is_paused = not self.is_paused
         elif key == "q":
             self.is_over = True
+
+    def shows(self, name: str) -> bool:
+        """Whether the filter shows a topic or group of this name."""
+        return self.filter.lower() in name.lower()
+
+    def _type(self, key: str) -> None:
+        if key in "\r\n":
+            self.is_typing = False
+        elif key == ESCAPE:
+            self.is_typing, self.filter = False, ""
+        elif key in BACKSPACES:
+            self.filter = self.filter[:-1]
+        elif key.isprintable() and len(self.filter) < FILTER_MAX:
+            self.filter += key
 
 
 def view(
@@ -111,8 +144,9 @@ def view(
 
     Topics come by rate. `note` is shown last, before the keys.
     """
-    topics = sorted(rows.topics, key=lambda row: (-(row.stored_per_second or 0), row.topic))
-    groups = sorted(rows.groups, key=ORDERS[choice.order])
+    topics = [row for row in rows.topics if choice.shows(row.topic)]
+    topics.sort(key=lambda row: (-(row.stored_per_second or 0), row.topic))
+    groups = sorted((row for row in rows.groups if choice.shows(row.group)), key=ORDERS[choice.order])
     failed = [
         f"{name}: {why}; topics and groups do not include it" for name, why in sorted(rows.failed.items())
     ]
@@ -133,7 +167,10 @@ def view(
         hidden = sum(wanted) - sum(shown)
         more = f"  ({hidden:,} more rows do not fit)" if hidden else ""
         paused = "paused  " if choice.is_paused else ""
-        parts.append(Text(f"{paused}{KEYS}{more}", style="dim", no_wrap=True, overflow="ellipsis"))
+        keys = FILTER_KEYS if choice.is_typing else KEYS
+        if choice.is_typing or choice.filter:
+            keys = f"/{one_line(choice.filter)}  {keys}"
+        parts.append(Text(f"{paused}{keys}{more}", style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(*parts)
 
 
