@@ -46,8 +46,11 @@ MORE = {
     "login": ["--password-stdin"],
     "token delete": ["999"],
     "up": None,
+    "mcp": None,
 }
-"""Commands that need other arguments, and shall not end the tests' own login; `up` starts a coordinator."""
+"""Commands that need other arguments, and shall not end the tests' own login; `up` starts a coordinator,
+`mcp` serves.
+"""
 
 
 TREE: Any = typer.main.get_command(app)

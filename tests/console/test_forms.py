@@ -6,13 +6,16 @@ import json
 import re
 from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
+import pytest
 from tests.console.furnished import ODD
 from tests.console.site import Reader, Site
 from tests.console.test_pages import read
 from tests.support import until_sync
 
 import sparrowmq as mq
+from sparrowmq.cli.coordinator.mcp_tools import FORMS as PLANNED
 from sparrowmq.coordinator.records import findings
 from sparrowmq.coordinator.records.findings import Finding, Repair
 from sparrowmq.testing import LocalCluster
@@ -253,3 +256,25 @@ def test_broker_is_drained_and_put_back(console: Site, admin: Reader, cluster: L
     assert "drain" in admin.page(base).words
     assert admin.change(f"{base}/cancel").status in (303, 409)
     assert admin.change(f"{base}/forget").status == 422, "its address has to be typed"
+
+
+def test_links_fill_in_fields_but_not_what_the_person_writes(admin: Reader) -> None:
+    """The links of `plan_change`."""
+    query = {"topic": "Planned", "queues": "3", "perm": "4"}
+    query |= {"reason": "mine", "typed": "mine", "csrf": "mine", "step": "do"}
+    page = admin.page(f"/new/topic?{urlencode(query)}")
+    read(page)
+    assert 'value="Planned"' in page.text and 'value="3"' in page.text
+    assert re.search('value="mine"|>mine<', page.text) is None and page.hidden("csrf") != "mine"
+    marked = admin.page(f"/new/topic?{urlencode({'topic': ODD.markup})}")
+    read(marked)
+    assert ODD.markup not in marked.text
+
+
+@pytest.mark.parametrize("page", PLANNED)
+def test_planned_forms_have_the_fields_that_the_tool_names(admin: Reader, page: str) -> None:
+    path = page.replace("GROUP", ODD.group).replace("TOPIC", ODD.topic).replace("NAME", "lag-alarm")
+    found = admin.get(path)
+    assert found.status in (200, 404), "an undo is refused where nothing was reset"
+    for name in PLANNED[page]:
+        assert f'name="{name}"' in found.text, name

@@ -62,6 +62,7 @@ SUBJECTS: Final = {
         "repair": "coordinator.upkeep:app",
         "history": "coordinator.history:history",
         "audit": "coordinator.watching:audit",
+        "mcp": "coordinator.mcp:mcp",
     },
     "Spark": {
         "demo": "demo:demo",

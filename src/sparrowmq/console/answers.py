@@ -41,6 +41,8 @@ STREAM_RETRY_SECONDS: Final = "30"
 """When a page asks again that could not be followed."""
 STOP_LOOK_SECONDS: Final = 0.5
 FIELDS_MAX: Final = 100
+OF_THE_PERSON: Final = frozenset({"reason", "typed", "csrf", "stamp", "step"})
+"""Fields of a form that no link fills in."""
 LANGUAGE: Final = "sparrow_language"
 THEME: Final = "sparrow_theme"
 _log = logging.getLogger("sparrowmq.console")
@@ -190,7 +192,7 @@ class Desk:
             if visit is None:
                 return self._to_login(request)
             if request.method == "GET":
-                return await self._ask(visit, form, {})
+                return await self._ask(visit, form, _filled(visit))
             given = await _fields(request)
             self._need_form(request, visit.caller, given)
             if given.get("step") != "do":
@@ -397,6 +399,11 @@ async def _fields(request: Request) -> dict[str, str]:
     except ValueError:
         raise RefusedError(f"a form has at most {FIELDS_MAX} fields", status=422) from None
     return {name: "\n".join(values) for name, values in found.items()}
+
+
+def _filled(visit: Visit) -> dict[str, str]:
+    """The fields that a link fills in. Who confirms writes the reason and the name of what is destroyed."""
+    return {name: value for name, value in visit.query.items() if name not in OF_THE_PERSON}
 
 
 def _words(request: Request) -> Words:

@@ -100,6 +100,8 @@ def call(
     path: str,
     body: Mapping[str, Any] | None = None,
     query: Mapping[str, Any] | None = None,
+    *,
+    prefix: str = PREFIX,
 ) -> Any:
     """The response of one call, with the saved token for that coordinator, or SPARROW_TOKEN.
 
@@ -113,7 +115,7 @@ def call(
     pairs = [(name, value) for name, value in (query or {}).items() if value not in (None, "", [])]
     more = f"?{urlencode(pairs, doseq=True, errors='surrogateescape')}" if pairs else ""
     data = None if body is None else json.dumps(dict(body)).encode()
-    request = Request(base + PREFIX + path + more, data, _headers(base), method=method)
+    request = Request(base + prefix + path + more, data, _headers(base), method=method)
     try:
         with _opener(base).open(request, timeout=SECONDS) as answer:
             text = answer.read()
