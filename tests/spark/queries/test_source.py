@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.support import Topics, bodies, numbered
+from tests.support import about
 
 import sparrowmq.spark
 from sparrowmq.core.errors import SettingsError
@@ -74,7 +75,7 @@ def test_workers_may_have_another_python_than_the_driver(
 
 
 def test_options_are_checked_before_anything_is_read() -> None:
-    with pytest.raises(SettingsError, match="option nameServer='x'"):
+    with pytest.raises(SettingsError, check=about(setting="nameServer", value="x")):
         RocketMQSource({"nameServer": "x", "subscribe": "t"}).schema()
     with pytest.raises(SettingsError, match="a topic cannot be overwritten"):
         source._refuse_overwrite(True)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
@@ -58,12 +59,12 @@ def test_a_job_is_done_where_its_rows_are(tmp_path: Path, cluster: dict[str, obj
     assert find(options(tmp_path)) is None
     finished_jobs.keep(options(tmp_path), TALLY)
     assert find(options(tmp_path)) == TALLY and find(options(tmp_path, jobBatch="1")) is None
-    with pytest.raises(SettingsError, match=r"batch 0 was written to topic 't' .* not to 'u'; give another"):
+    with pytest.raises(SettingsError, check=about(setting="jobId", value="j")):
         find(options(tmp_path, topic="u"))
     cluster["there"] = False
     assert find(options(tmp_path)) is None
     cluster["ends"] = {"a": (first_epoch(2), "")}
-    with pytest.raises(SettingsError, match="a later batch of job 'j' was already written"):
+    with pytest.raises(SettingsError, check=about(setting="jobBatch", value=0)):
         find(options(tmp_path))
 
 
