@@ -140,7 +140,7 @@ def test_the_module_runs_as_a_program() -> None:
 
 WITHOUT_JSON = {
     *("up", "nameserver", "proxy", "demo", "serve", "coordinator migrate", "coordinator password"),
-    *("cluster export", "message export", "dlq export", "store dump"),  # they print JSON, or write it
+    *("cluster export", "message export", "dlq export", "store dump", "mcp"),  # they print JSON, or write it
     "consume",  # with --format
 }
 """Servers, and commands that have another way."""
