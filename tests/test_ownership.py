@@ -81,7 +81,7 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "self._server.should_exit": LIBRARY,
     },
     "httpd/operators.py": {"self._server.should_exit": LIBRARY},
-    "otel/hook.py": {"context.data": "the place that a context has for values of hooks"},
+    "otel/contexts.py": {"context.data": "the place that a context has for values of hooks"},
     "proxy/http2/certificate.py": {"context.options": LIBRARY},
     "proxy/http2/connection.py": {
         "call.age": OF_SESSION,

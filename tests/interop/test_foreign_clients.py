@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final
 
 import pytest
-from tests.interop.arrivals import expect_all, first_arrivals
+from tests.arrivals import expect_all, first_arrivals
 from tests.interop.clients import NAMES, ForeignClient, ForeignError
 from tests.support import run, until, until_sync
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from tests.arrivals import expect_all, first_arrivals
 from tests.interop.apache import ApacheCluster, ask
-from tests.interop.arrivals import expect_all, first_arrivals
 from tests.interop.driver import JavaDriver, JavaError
 from tests.interop.exchanges import Side, failing, ordered, transactions
 from tests.interop.ours import OurClients

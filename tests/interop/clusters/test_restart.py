@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.interop.arrivals import expect_all
+from tests.arrivals import expect_all
 from tests.interop.driver import JavaDriver
 
 from sparrowmq.core.message import Message

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.interop.arrivals import first_arrivals
+from tests.arrivals import first_arrivals
 from tests.interop.driver import JavaDriver, Received
 from tests.interop.ours import OurClients
 from tests.support import until_sync

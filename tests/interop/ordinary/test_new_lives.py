@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.interop.arrivals import expect_all
+from tests.arrivals import expect_all
 from tests.interop.driver import JavaConsumer, JavaDriver
 from tests.support import until_sync
 

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.arrivals import expect_all
 from tests.interop.apache import ApacheCluster
-from tests.interop.arrivals import expect_all
 from tests.interop.driver import JavaDriver
 from tests.interop.ours import CONSUMER
 from tests.interop.pop.popping import Popper
