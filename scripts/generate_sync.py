@@ -22,6 +22,7 @@ TARGET = CLIENT / "sync" / "sync_generated.py"
 
 BASES = {
     "Producer": ("producer.producer", "ProducerFacade"),
+    "Consumer": ("push.consumer", "ConsumerFacade"),
     "PushConsumer": ("push.push_consumer", "PushConsumerFacade"),
     "PullConsumer": ("pull.pull_consumer", "PullConsumerFacade"),
     "SimpleConsumer": ("simple.simple_consumer", "SimpleConsumerFacade"),
@@ -44,24 +45,32 @@ PARTS = {
         "admin.messages:MessageAdmin",
         "admin.trace:TraceAdmin",
     ),
+    "Consumer": ("push.push_consumer:PushConsumer",),
     "PullConsumer": ("pull.polled_queues:PolledQueues", "pull.queue_lookups:QueueLookups"),
 }
 """Bases with further public methods."""
 SKIPPED = {
     ("Producer", "submit"),
-    *(("PushConsumer", name) for name in ("stream", "message_type", "close_on_signals")),
+    *(
+        (owner, name)
+        for owner in ("Consumer", "PushConsumer")
+        for name in ("stream", "message_type", "close_on_signals")
+    ),
+    *(("Consumer", name) for name in ("handler", "run")),
 }
 SPECIAL = {
     ("Producer", "send"): (
         "if queue is None and selector is None and hash_key is None:",
         "    return self._send(message, timeout)",
     ),
+    ("Consumer", "close"): ("self._let_go()",),
     ("PushConsumer", "close"): ("self._let_go()",),
 }
 REPLACED = (
     ("async with ", "with "),
     ("async for ", "for "),
     ("await ", ""),
+    ("async def ", "def "),
 )
 HEADER = '"""The synchronous classes. Made by scripts/generate_sync.py: do not edit."""\n'
 
@@ -188,6 +197,8 @@ def members_lines(name: str, definition: ast.ClassDef, module: Module, needed: d
         needed.update(
             {used_name: module.imports[used_name] for used_name in used if used_name in module.imports}
         )
+        if function.name == "__init__" and name != definition.name:
+            continue  # the class has its own
         if function.name == "__init__":
             assert isinstance(function, ast.FunctionDef)
             lines += [f"    def __init__({ast.unparse(args)}) -> None:", *docstring(function, "        ")]

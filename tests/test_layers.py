@@ -219,6 +219,7 @@ COMMON = frozenset({"Entry", "Kind", "Plan", "Progress", "Refused", "Rules", "Se
 GENERATED = {"sync_generated.py"}
 TWINS = {
     "Admin": "what Spark's look-ups need of the client's `Admin`, as a protocol",
+    "Consumer": "what they need of the client's `PullConsumer`",
     "ClusterInfo": "what they need of the cluster that `Admin` tells",
     "DeliveredMessage": "a public name; the synchronous class stands around the asyncio one",
     "StoreSettings": "a public name of the pipelines; the store has settings of its own",

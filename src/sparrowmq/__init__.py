@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     )
     from sparrowmq.client.sync.sync_generated import (
         Admin,
+        Consumer,
         Producer,
         PullConsumer,
         PullSchedule,
@@ -190,6 +191,7 @@ __all__ = [
     "ConsumeContext",
     "ConsumeHook",
     "ConsumeResult",
+    "Consumer",
     "ConsumerSettings",
     "DeadLetterStatus",
     "DeliveredMessage",
@@ -276,7 +278,7 @@ __all__ = [
 
 _HOMES = {
     "sparrowmq.client.sync.sync_generated": (
-        "Admin Producer PullConsumer PullSchedule PushConsumer SimpleConsumer"
+        "Admin Consumer Producer PullConsumer PullSchedule PushConsumer SimpleConsumer"
     ),
     "sparrowmq.client.base.hooks": (
         "CheckForbiddenContext CheckForbiddenHook ConsumeContext ConsumeHook "

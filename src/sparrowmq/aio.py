@@ -100,6 +100,9 @@ if TYPE_CHECKING:
         PullContext,
         PullSchedule,
     )
+    from sparrowmq.client.push.consumer import (
+        Consumer,
+    )
     from sparrowmq.client.push.message_stream import (
         DeliveredMessage,
     )
@@ -192,6 +195,7 @@ __all__ = [
     "ConsumeContext",
     "ConsumeHook",
     "ConsumeResult",
+    "Consumer",
     "ConsumerSettings",
     "DeadLetterStatus",
     "DeliveredMessage",
@@ -279,6 +283,7 @@ __all__ = [
 _MODULES = {
     **_SYNC_MODULES,
     "Admin": "sparrowmq.client.admin.admin",
+    "Consumer": "sparrowmq.client.push.consumer",
     "DeliveredMessage": "sparrowmq.client.push.message_stream",
     "Producer": "sparrowmq.client.producer.producer",
     "PullConsumer": "sparrowmq.client.pull.pull_consumer",

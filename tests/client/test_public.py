@@ -37,6 +37,7 @@ def test_asyncio_provides_the_same_names() -> None:
     different = {name for name in aio.__all__ if getattr(aio, name) is not getattr(sparrowmq, name)}
     assert different == {
         "Admin",
+        "Consumer",
         "DeliveredMessage",
         "Producer",
         "PullConsumer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -270,7 +270,7 @@ class MessageStream:
                 return
 
 
-async def iterate(stream: MessageStream) -> AsyncIterator[DeliveredMessage]:
+async def iterate(stream: MessageStream) -> AsyncGenerator[DeliveredMessage, None]:
     """All messages, one at a time; leaving the loop returns messages that were not settled."""
     taken: dict[int, StreamedMessage] = {}
     try:

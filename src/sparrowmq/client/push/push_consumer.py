@@ -84,7 +84,7 @@ class PushConsumer:
         self._ending: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<PushConsumer {self.group!r} {self.state.value} {self._member or ''!r}>"
+        return f"<{type(self).__name__} {self.group!r} {self.state.value} {self._member or ''!r}>"
 
     @property
     def state(self) -> State:

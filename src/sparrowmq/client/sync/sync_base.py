@@ -10,8 +10,8 @@ import concurrent.futures
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import closing, suppress
 from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
@@ -26,14 +26,17 @@ from sparrowmq.client.pull.pull_consumer import PullConsumer as AsyncPullConsume
 from sparrowmq.client.pull.pull_schedule import PullSchedule as AsyncPullSchedule
 from sparrowmq.client.push.message_stream import MessageStream, StreamedMessage
 from sparrowmq.client.push.push_consumer import PushConsumer as AsyncPushConsumer
+from sparrowmq.client.push.workers import Handler
 from sparrowmq.client.simple.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
 from sparrowmq.core.errors import InvalidStateError, NoRoomError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.results import SendResult
+from sparrowmq.core.subscription import Expression
 from sparrowmq.loops.event_loop import ENDED, LoopThread, loop_thread, prepare_exit
 
 P = ParamSpec("P")
 T = TypeVar("T")
+H = TypeVar("H", bound=Handler)
 Done = Callable[[SendResult | None, BaseException | None], None]
 
 _TAKE_AT_ONCE: Final = 32
@@ -299,7 +302,7 @@ class PushConsumerFacade(Facade[AsyncPushConsumer]):
         if stream is not None:
             self._call(lambda: stream.let_go(owner))
 
-    def __iter__(self) -> Iterator[DeliveredMessage]:
+    def __iter__(self) -> Generator[DeliveredMessage, None, None]:
         """Messages of topics without handler, until the consumer is closed.
 
         A message that is not settled when the next one is requested stays unfinished until `consume_timeout`,
@@ -323,6 +326,32 @@ class PushConsumerFacade(Facade[AsyncPushConsumer]):
             self._iterating.pop(owner, None)
             with suppress(InvalidStateError):  # after a fork, or at exit: everything was already returned
                 self._call(lambda: stream.give_back(list(unsettled.values())))
+
+
+class ConsumerFacade(PushConsumerFacade):
+    """Iteration, handlers and running of the synchronous consumer."""
+
+    def handler(self, topic: str, tags: Expression = "*") -> Callable[[H], H]:
+        """A decorator: the function handles the messages of `topic`; see `subscribe`."""
+
+        def register(function: H) -> H:
+            self._call(lambda: self._inner.subscribe(topic, tags, function))
+            return function
+
+        return register
+
+    def run(self) -> None:
+        """Start, and consume until SIGINT or SIGTERM; then close gracefully. Only in the main thread."""
+        with self:
+            self.close_on_signals()
+            self._run(self._inner.wait)
+
+    def __iter__(self) -> Generator[DeliveredMessage, None, None]:
+        """Messages of topics without handler. Each counts as handled when the next one is asked for."""
+        with closing(super().__iter__()) as messages:
+            for message in messages:
+                yield message
+                message.ack()
 
 
 class SimpleConsumerFacade(Facade[AsyncSimpleConsumer]):

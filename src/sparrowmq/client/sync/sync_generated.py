@@ -44,12 +44,14 @@ from sparrowmq.client.pull.pull_schedule import PullCallback
 from sparrowmq.client.pull.pull_schedule import PullSchedule as _PullSchedule
 from sparrowmq.client.pull.read_mode import QueueListener
 from sparrowmq.client.pull.topic_watch import TopicListener
+from sparrowmq.client.push.consumer import Consumer as _Consumer
 from sparrowmq.client.push.push_consumer import PushConsumer as _PushConsumer
 from sparrowmq.client.push.workers import Handler
 from sparrowmq.client.send.queue_selection import QueueSelector
 from sparrowmq.client.simple.simple_consumer import ITERATED_MESSAGES
 from sparrowmq.client.simple.simple_consumer import SimpleConsumer as _SimpleConsumer
 from sparrowmq.client.sync.sync_base import (
+    ConsumerFacade,
     Facade,
     ProducerFacade,
     PullConsumerFacade,
@@ -70,7 +72,7 @@ from sparrowmq.protocol.headers import BULK_BYTES_MAX
 from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy
 from sparrowmq.protocol.trace import Trace
 
-__all__ = ["Admin", "Producer", "PullConsumer", "PullSchedule", "PushConsumer", "SimpleConsumer"]
+__all__ = ["Admin", "Consumer", "Producer", "PullConsumer", "PullSchedule", "PushConsumer", "SimpleConsumer"]
 
 
 class Producer(ProducerFacade):
@@ -321,6 +323,166 @@ class Producer(ProducerFacade):
     def earliest_store_time(self, queue: MessageQueue) -> int:
         """Epoch milliseconds of the oldest stored message of `queue`, -1 when there is none."""
         return self._run(self._inner.earliest_store_time, queue)
+
+
+class Consumer(ConsumerFacade):
+    """Consumes topics as one member of `group`; the members share the messages.
+
+        with Consumer("billing", "Orders", name_server="127.0.0.1:9876") as consumer:
+            for message in consumer:
+                ...
+
+    A message counts as handled when the loop asks for the next one. `message.retry()` in the loop has
+    it delivered again later. The message at which the loop is left, by `break` or an error, is delivered
+    again.
+
+    Or with handlers, where returning means handled and raising means retry:
+
+        consumer = Consumer("billing", name_server="127.0.0.1:9876")
+
+        @consumer.handler("Orders")
+        def bill(message):
+            ...
+
+        consumer.run()
+
+    It is a `PushConsumer` that acknowledges for the loop, with the same settings. Delivery is at least once.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        tags: Expression = "*",
+        settings: ConsumerSettings | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        """A consumer of `group`, for a loop over `topic` if it is given. `tags` is `*`, tags (`TagA || TagB`)
+        or a filter over properties (`Sql("a > 1")`). `options` are the fields of `ConsumerSettings`; they
+        override `settings`. Raises `InvalidNameError`, `InvalidExpressionError` or `SettingsError`.
+        """
+        super().__init__(_Consumer(group, topic, tags=tags, settings=settings, **options))
+
+    @property
+    def state(self) -> State:
+        """The lifecycle state; FAILED when a background task failed."""
+        return self._call(lambda: self._inner.state)
+
+    @property
+    def failure(self) -> ClientError | None:
+        """The error that stopped the consumer, if any."""
+        return self._call(lambda: self._inner.failure)
+
+    @property
+    def client_id(self) -> str:
+        """The id of this member at the brokers. Raises `InvalidStateError` before the start."""
+        return self._call(lambda: self._inner.client_id)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues this member reads now, sorted; queue id -1 stands for all queues of a topic at a broker,
+        which the members share by POP.
+        """
+        return self._call(lambda: self._inner.assignment)
+
+    @property
+    def lag(self) -> dict[MessageQueue, int]:
+        """Unconsumed messages per assigned queue, as of the last pull."""
+        return self._call(lambda: self._inner.lag)
+
+    @property
+    def last_poll(self) -> float | None:
+        """Epoch seconds of the last successful pull; None before the first."""
+        return self._call(lambda: self._inner.last_poll)
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The error of the last pull; None when it succeeded."""
+        return self._call(lambda: self._inner.last_error)
+
+    @property
+    def late_results(self) -> int:
+        """Number of commits and returned messages that brokers refused because the queue had moved to another
+        member of a managed group; otherwise 0.
+        """
+        return self._call(lambda: self._inner.late_results)
+
+    @property
+    def skipped_messages(self) -> int:
+        """Number of messages that failed and were skipped, because neither a retry nor a dead letter of them
+        could be stored.
+        """
+        return self._call(lambda: self._inner.skipped_messages)
+
+    def subscribe(self, topic: str, expression: Expression = "*", handler: Handler | None = None) -> None:
+        """Consume `topic`; a second call replaces expression and handler. May be called before or after the
+        start.
+
+        `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
+        `handler`, iterate over the consumer to get the messages. All members of a group must have the same
+        subscriptions. Raises `InvalidNameError`, `InvalidExpressionError`, which names position and token of
+        an SQL error, and TypeError for a handler that is not a function or is a generator.
+        """
+        self._call(lambda: self._inner.subscribe(topic, expression, handler))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop consuming `topic`; its queues are given up immediately."""
+        self._call(lambda: self._inner.unsubscribe(topic))
+
+    def start(self) -> None:
+        """Join the group.
+
+        Raises `NoNameServerError`, `TransportError` when no name server answers, or `InvalidStateError`.
+        """
+        self._run(self._inner.start)
+
+    def pause(self) -> None:
+        """Stop pulling until `resume`; the queues stay assigned, and pulled messages are still consumed
+        (client:D-80).
+        """
+        self._call(lambda: self._inner.pause())
+
+    def resume(self) -> None:
+        """Resume pulling after `pause`."""
+        self._call(lambda: self._inner.resume())
+
+    @property
+    def paused(self) -> bool:
+        """Whether pulling is paused, by `pause` or by an offset reset in progress."""
+        return self._call(lambda: self._inner.paused)
+
+    def reset(self, to: datetime | int) -> None:
+        """Move to the messages stored at or after `to`, an aware datetime or epoch milliseconds, in the
+        queues of this member.
+
+        Unfinished messages are dropped; running handlers get up to 10 s to end (client:D-82). Every member
+        must do this for its queues. Raises `SparrowError` when a broker cannot be asked.
+        """
+        self._run(self._inner.reset, to)
+
+    def set_threads(self, threads: int) -> None:
+        """Set the maximum number of concurrent handlers (1 to 1000, client:D-93)."""
+        self._call(lambda: self._inner.set_threads(threads))
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Information about this member for brokers and tools (client:D-86)."""
+        return self._call(lambda: self._inner.running_info())
+
+    def close(self) -> None:
+        """Leave the group: finish running handlers, commit offsets, notify the brokers. Idempotent.
+
+        Waits for running handlers, and for messages in the loops of other tasks or threads; messages in the
+        caller's loop are returned. Takes at most `close_timeout` seconds; messages unfinished by then are
+        delivered again. A second call waits for the first, and for a running start. Raises the error that
+        stopped the consumer unless it was raised before.
+        """
+        self._let_go()
+        self._run(self._inner.close)
+
+    def wait(self) -> None:
+        """Wait until the consumer is closed. Raises the error of a background task that failed."""
+        self._run(self._inner.wait)
 
 
 class PushConsumer(PushConsumerFacade):
@@ -897,7 +1059,7 @@ class SimpleConsumer(SimpleConsumerFacade):
 class PullSchedule(PullScheduleFacade):
     """Calls a callback for each queue of the member's share of a topic, over and over.
 
-        async def work(queue: MessageQueue, context: PullContext) -> None:
+        def work(queue: MessageQueue, context: PullContext) -> None:
             offset = context.consumer.fetch_consume_offset(queue) or 0
             result = context.consumer.pull(queue, offset)
             ...

@@ -1,0 +1,87 @@
+"""`Consumer`: a push consumer for a loop over messages, or for handlers that are decorated functions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+from sparrowmq.client.base.settings import ConsumerSettings
+from sparrowmq.client.push.message_stream import DeliveredMessage, MessageStream, iterate
+from sparrowmq.client.push.push_consumer import PushConsumer
+from sparrowmq.client.push.workers import Handler
+from sparrowmq.core.subscription import Expression
+
+if TYPE_CHECKING:
+    from sparrowmq.client.base.options import ConsumerOptions
+
+H = TypeVar("H", bound=Handler)
+
+
+class Consumer(PushConsumer):
+    """Consumes topics as one member of `group`; the members share the messages.
+
+        async with Consumer("billing", "Orders", name_server="127.0.0.1:9876") as consumer:
+            async for message in consumer:
+                ...
+
+    A message counts as handled when the loop asks for the next one. `await message.retry()` in the loop has
+    it delivered again later. The message at which the loop is left, by `break` or an error, is delivered
+    again.
+
+    Or with handlers, where returning means handled and raising means retry:
+
+        consumer = Consumer("billing", name_server="127.0.0.1:9876")
+
+        @consumer.handler("Orders")
+        async def bill(message):
+            ...
+
+        await consumer.run()
+
+    It is a `PushConsumer` that acknowledges for the loop, with the same settings. Delivery is at least once.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        tags: Expression = "*",
+        settings: ConsumerSettings | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        """A consumer of `group`, for a loop over `topic` if it is given. `tags` is `*`, tags (`TagA || TagB`)
+        or a filter over properties (`Sql("a > 1")`). `options` are the fields of `ConsumerSettings`; they
+        override `settings`. Raises `InvalidNameError`, `InvalidExpressionError` or `SettingsError`.
+        """
+        super().__init__(group, settings=settings, **options)
+        if topic is not None:
+            self.subscribe(topic, tags)
+
+    def handler(self, topic: str, tags: Expression = "*") -> Callable[[H], H]:
+        """A decorator: the function handles the messages of `topic`; see `subscribe`."""
+
+        def register(function: H) -> H:
+            self.subscribe(topic, tags, function)
+            return function
+
+        return register
+
+    async def run(self) -> None:
+        """Start, and consume until SIGINT or SIGTERM; then close gracefully. Only in the main thread."""
+        async with self:
+            self.close_on_signals()
+            await self.wait()
+
+    def __aiter__(self) -> AsyncIterator[DeliveredMessage]:
+        """Messages of topics without handler. Each counts as handled when the next one is asked for."""
+        return _handled_in_turn(self.stream)
+
+
+async def _handled_in_turn(stream: MessageStream) -> AsyncIterator[DeliveredMessage]:
+    """All messages; each is settled when the next one is asked for, unless it is already."""
+    async with aclosing(iterate(stream)) as messages:
+        async for message in messages:
+            yield message
+            stream.settle(message)
