@@ -49,7 +49,7 @@ def _load_config(root: Path) -> int:
 FILES: dict[str, tuple[Callable[[Path, int], None], Callable[[Path], int]]] = {
     "client offsets": (
         lambda root, number: write_offsets(root / "offsets" / "g.json", {QUEUE: number}),
-        lambda root: read_offsets(root / "offsets" / "g.json").get(QUEUE, 0),
+        lambda root: read_offsets(root / "offsets" / "g.json")[0].get(QUEUE, 0),
     ),
     "values of a name server": (_save_values, _load_values),
     "configuration": (

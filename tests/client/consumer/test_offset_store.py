@@ -14,6 +14,7 @@ from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.consumer.offset_store import (
     BrokerOffsetStore,
     LocalOffsetStore,
+    forget_deleted,
     local_path,
     offsets_text,
     parse_offsets,
@@ -133,12 +134,31 @@ def test_path_and_format_are_those_of_java(tmp_path: Path) -> None:
         local_path(tmp_path, "10.0.0.1@DEFAULT", "g") == tmp_path / "10.0.0.1@DEFAULT" / "g" / "offsets.json"
     )
     assert local_path(None, "i", "g") == Path.home() / ".rocketmq_offsets" / "i" / "g" / "offsets.json"
-    assert parse_offsets(JAVA_FILE) == {QUEUES[3]: 12, QUEUES[0]: 5}
+    assert parse_offsets(JAVA_FILE)[0] == {QUEUES[3]: 12, QUEUES[0]: 5}
     table = {queue: queue.queue_id * 10 for queue in QUEUES}
     text = offsets_text(table)
-    assert parse_offsets(text) == table
+    assert parse_offsets(text)[0] == table
     assert b'{"brokerName":"broker-a","queueId":3,"topic":"TopicTest"}:30' in text
-    assert parse_offsets(offsets_text({})) == {}
+    assert parse_offsets(offsets_text({})) == ({}, {})
+
+
+def test_births_stand_beside_the_offsets_and_follow_them(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+
+    async def main() -> None:
+        first = LocalOffsetStore(path)
+        for queue in QUEUES[:2]:
+            first.set(queue, 5)
+            first.births[queue] = 77
+        await first.persist(QUEUES)
+        again = LocalOffsetStore(path)
+        await again.load()
+        again.forget(QUEUES[0])
+        assert await again.read(QUEUES[0]) == 5 and again.births == {QUEUES[0]: 77, QUEUES[1]: 77}
+        await forget_deleted(again, QUEUES[0])
+        assert parse_offsets(path.read_bytes()) == ({QUEUES[0]: 0, QUEUES[1]: 5}, {QUEUES[1]: 77})
+
+    run(main())
 
 
 @pytest.mark.proves("client:D-71", "client:D-72", "client:D-73", "client:D-74")
@@ -152,10 +172,10 @@ def test_offsets_are_stored_in_the_file_with_a_backup_of_its_previous_content(tm
         store.advance(QUEUES[0], 5)
         store.advance(QUEUES[1], 6)
         assert await store.persist([QUEUES[0], QUEUES[2]], confirmed=True)
-        assert parse_offsets(path.read_bytes()) == {QUEUES[0]: 5}, "nothing in memory: nothing written"
+        assert parse_offsets(path.read_bytes())[0] == {QUEUES[0]: 5}, "nothing in memory: nothing written"
         assert await store.persist_all([QUEUES[1]])
-        assert parse_offsets(path.read_bytes()) == {QUEUES[0]: 5, QUEUES[1]: 6}, "others stay"
-        assert parse_offsets(path.with_name("offsets.json.bak").read_bytes()) == {QUEUES[0]: 5}
+        assert parse_offsets(path.read_bytes())[0] == {QUEUES[0]: 5, QUEUES[1]: 6}, "others stay"
+        assert parse_offsets(path.with_name("offsets.json.bak").read_bytes())[0] == {QUEUES[0]: 5}
 
         again = LocalOffsetStore(path)
         await again.load()
@@ -232,5 +252,5 @@ def test_commit_reaches_a_broker_that_came_back_under_another_address() -> None:
 
 def test_negative_offsets_of_a_file_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     text = offsets_text({QUEUES[0]: -7, QUEUES[1]: 6})
-    assert parse_offsets(text) == {QUEUES[1]: 6}
+    assert parse_offsets(text)[0] == {QUEUES[1]: 6}
     assert "the offset -7 of" in caplog.text

@@ -201,16 +201,30 @@ def test_no_offset_beyond_the_end_is_committed_after_the_broker_lost_messages() 
         consumer.subscribe("T")
         await consumer.start()
         assert await take(consumer, 20) == list(range(20))
-        held = consumer._lite.find(Q)
-        assert held is not None
         del cluster.broker.queues["T", 0][12:]
-        await until(lambda: held.next_offset == 12)
+        await until(lambda: consumer._lite.find(Q).next_offset == 12)
         store(cluster, 3)
         assert await take(consumer, 3) == [0, 1, 2]
         consumer._lite.commit_polled()
         assert await consumer.committed(Q) == 15, "a later one would skip what comes next"
 
     flow(test, messages=20, auto_commit=False, pull_hold=0.2)
+
+
+def test_messages_read_ahead_of_those_the_broker_lost_are_read_again() -> None:
+    """Those behind the new end may be of an earlier topic, and others have their offsets now."""
+
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        await until(lambda: (held := consumer._lite.find(Q)) is not None and held.next_offset == 20)
+        first = [message.queue_offset for message in await consumer.poll(timeout=5)]
+        del cluster.broker.queues["T", 0][12:]
+        await until(lambda: consumer._lite.find(Q).next_offset == 12)
+        assert first + await take(consumer, 12 - len(first)) == list(range(12))
+        assert not await consumer.poll(timeout=0.3)
+
+    flow(test, messages=20, auto_commit=False, pull_hold=0.2, pull_batch=5)
 
 
 def test_messages_that_a_filter_left_out_count_as_consumed() -> None:

@@ -7,6 +7,11 @@ from typing import Protocol
 
 from sparrowmq.core.message import MessageQueue
 
+Births = dict[MessageQueue, int]
+"""The topics to which offsets belong, by queue: a topic that is created again has another number. Queues of
+which it is unknown are missing.
+"""
+
 
 class OffsetStore(Protocol):
     """Stores a consumer's offsets: for each queue the next one to consume."""
@@ -42,10 +47,16 @@ class OffsetStore(Protocol):
         """`persist`, and forget all other queues; does nothing without queues (client:D-77)."""
 
 
+def births_of(store: OffsetStore) -> Births:
+    """The births of a store's offsets. A user's store has none: they are remembered beside it."""
+    return store.births if isinstance(store, MemoryOffsets) else {}
+
+
 class MemoryOffsets:
-    """The memory of an offset store."""
+    """The memory of an offset store; `births` of the offsets in it."""
 
     def __init__(self) -> None:
+        self.births: Births = {}
         self._offsets: dict[MessageQueue, int] = {}
         self._frozen: set[MessageQueue] = set()
 
@@ -71,6 +82,7 @@ class MemoryOffsets:
     def forget(self, queue: MessageQueue) -> None:
         """Drop the offset in memory."""
         self._offsets.pop(queue, None)
+        self.births.pop(queue, None)
         self._frozen.discard(queue)
 
     def _known(self, queues: Iterable[MessageQueue]) -> list[tuple[MessageQueue, int]]:

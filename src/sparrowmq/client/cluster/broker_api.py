@@ -5,11 +5,13 @@ errors.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
 
+from sparrowmq.client.base.offset_store_protocol import Births
 from sparrowmq.core.errors import BrokerError, ClientError, InvalidExpressionError, ProtocolError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.results import PullStatus
@@ -18,6 +20,8 @@ from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import bodies, headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode, request_name
 from sparrowmq.protocol.frame import Command
+
+log = logging.getLogger("sparrowmq.client")
 
 PULL_COMMIT: Final = 1
 PULL_SUSPEND: Final = 2
@@ -64,6 +68,8 @@ class PullAnswer(msgspec.Struct, frozen=True, gc=False):
     max_offset: int
     suggested_broker_id: int
     body: bytes
+    birth: int = 0
+    """Of the topic, see `Births`; 0 unless it was asked for or is another one."""
 
     def stays_at(self, asked: int) -> bool:
         """Whether the requested offset must be requested again immediately.
@@ -109,6 +115,7 @@ def pull_request(
     commit_offset: int = 0,
     bulk_bytes: int | None = None,
     generation: int | None = None,
+    birth: int | None = None,
     code: RequestCode = RequestCode.PULL_MESSAGE,
 ) -> Command:
     """A pull request: code 11, which every version supports, or 361 for polling (client:E-30)."""
@@ -131,6 +138,7 @@ def pull_request(
             broker_name=queue.broker_name,
             bulk_bytes=bulk_bytes,
             generation=generation,
+            birth=birth,
         ),
     )
 
@@ -148,6 +156,7 @@ def decode_pull(answer: Command, address: str, queue: MessageQueue) -> PullAnswe
         header.max_offset,
         header.suggest_which_broker_id,
         answer.body,
+        header.birth or 0,
     )
 
 
@@ -173,9 +182,15 @@ class BrokerRequests:
         return check(await self._remoting.call(address, command(code, header, body), timeout), address, code)
 
     async def query_offset(
-        self, address: str, group: str, queue: MessageQueue, *, stored_only: bool = False
+        self,
+        address: str,
+        group: str,
+        queue: MessageQueue,
+        *,
+        stored_only: bool = False,
+        births: Births | None = None,
     ) -> int | None:
-        """The group's offset, or None (code 22, client:C-34).
+        """The group's offset, or None (code 22, client:C-34). The topic's birth is put into `births`.
 
         Without one, brokers answer 0 for a young queue unless `stored_only`, which those of 4.9 do not know.
         """
@@ -184,10 +199,13 @@ class BrokerRequests:
             topic=queue.topic,
             queue_id=queue.queue_id,
             set_zero_if_not_found=False if stored_only else None,
+            birth=None if births is None else 0,
             broker_name=queue.broker_name,
         )
         code = RequestCode.QUERY_CONSUMER_OFFSET
         answer = await self._remoting.call(address, command(code, header), OFFSET_TIMEOUT)
+        if births is not None and (birth := answer.ext.get("birth", "")).isdecimal():
+            births[queue] = int(birth)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         check(answer, address, code)
@@ -220,8 +238,10 @@ class BrokerRequests:
         *,
         oneway: bool,
         generation: int | None = None,
+        birth: int | None = None,
     ) -> None:
-        """Store the next offset the group will consume; without `oneway` the broker confirms it.
+        """Store the next offset the group will consume; without `oneway` the broker confirms it. An offset of
+        an earlier topic, by its `birth`, is not stored, with a warning: those messages do not exist any more.
 
         The first commit of a group and topic is sent alone: Apache's broker creates the offset table without
         a lock, and of two concurrent first commits it may confirm both but keep only one.
@@ -234,6 +254,7 @@ class BrokerRequests:
             queue_id=queue.queue_id,
             commit_offset=offset,
             generation=generation,
+            birth=birth,
             broker_name=queue.broker_name,
         )
         if oneway:
@@ -255,6 +276,9 @@ class BrokerRequests:
         try:
             await self.ask(address, code, header, timeout=OFFSET_TIMEOUT)
         except BrokerError as error:
+            if error.code == ResponseCode.PULL_OFFSET_MOVED:
+                log.warning("an offset of group %s is not committed: %s", group, error)
+                return
             if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
             remark = (

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.client.base.offset_store_protocol import MemoryOffsets, OffsetStore
+from sparrowmq.client.base.offset_store_protocol import Births, MemoryOffsets, OffsetStore, births_of
 from sparrowmq.client.base.settings import ConsumerSettings, PullSettings
 from sparrowmq.client.cluster.broker_api import GenerationOf, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
@@ -27,6 +27,7 @@ __all__ = [
     "BrokerOffsetStore",
     "LocalOffsetStore",
     "OffsetStore",
+    "births_of",
     "forget_deleted",
     "local_path",
     "store_of",
@@ -73,7 +74,8 @@ class BrokerOffsetStore(MemoryOffsets):
     async def read(self, queue: MessageQueue) -> int | None:
         """The group's stored offset, or None. Also stores it in memory. Raises `SparrowError`."""
         address = await self._address(queue)
-        offset = await self._instance.brokers.query_offset(address, self._group, queue)
+        brokers = self._instance.brokers
+        offset = await brokers.query_offset(address, self._group, queue, births=self.births)
         if offset is not None:
             self.set(queue, offset)
             self._started[queue] = offset
@@ -116,6 +118,7 @@ class BrokerOffsetStore(MemoryOffsets):
                 offset,
                 oneway=not confirmed,
                 generation=self._generation_of(queue),
+                birth=self.births.get(queue),
             )
         except SparrowError as error:
             if isinstance(error, BrokerError) and error.code == ResponseCode.GENERATION_FENCED:
@@ -143,6 +146,7 @@ async def forget_deleted(store: OffsetStore, queue: MessageQueue) -> None:
     stores begin at 0 again, like a topic that is created with the same name.
     """
     if not isinstance(store, BrokerOffsetStore):
+        births_of(store).pop(queue, None)
         store.freeze(queue, 0)
         await store.persist([queue], confirmed=True)
     store.forget(queue)
@@ -158,13 +162,16 @@ def local_path(directory: Path | str | None, client_id: str, group: str) -> Path
 
 
 class LocalOffsetStore(MemoryOffsets):
-    """Offsets in a file in the format of RocketMQ's Java client, with the previous content in `.bak`."""
+    """Offsets in a file in the format of RocketMQ's Java client, with the previous content in `.bak`. Java's
+    client ignores their births, which stand beside them.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
         self._writing = asyncio.Lock()
         self._kept: dict[MessageQueue, int] = {}
+        self._kept_births: Births = {}
 
     def __repr__(self) -> str:
         return f"<LocalOffsetStore {str(self._path)!r} queues={len(self._kept)}>"
@@ -174,28 +181,34 @@ class LocalOffsetStore(MemoryOffsets):
 
         Raises `ClientError` when `.bak` is broken as well.
         """
-        self._kept = await asyncio.to_thread(read_offsets, self._path)
+        self._kept, self._kept_births = await asyncio.to_thread(read_offsets, self._path)
         self._offsets.update(self._kept)
+        self.births.update(self._kept_births)
 
     async def read(self, queue: MessageQueue) -> int | None:
         """The offset in the file; also stores it in memory (client:D-73)."""
         offset = self._kept.get(queue)
         if offset is not None:
             self.set(queue, offset)
+            if queue in self._kept_births:
+                self.births[queue] = self._kept_births[queue]
         return offset
 
     async def persist(self, queues: Iterable[MessageQueue], *, confirmed: bool = False) -> bool:
         """Write the offsets of `queues` to the file; other offsets in it are kept (client:D-72)."""
         async with self._writing:
-            table = {**self._kept, **dict(self._known(queues))}
-            if table == self._kept:
+            known = dict(self._known(queues))
+            table = {**self._kept, **known}
+            births = {queue: birth for queue, birth in self._kept_births.items() if queue not in known}
+            births |= {queue: self.births[queue] for queue in known if queue in self.births}
+            if table == self._kept and births == self._kept_births:
                 return True
             try:
-                await asyncio.to_thread(write_offsets, self._path, table)
+                await asyncio.to_thread(write_offsets, self._path, table, births)
             except OSError as error:
                 log.warning("offsets could not be written to %s; retrying: %s", self._path, error)
                 return False
-            self._kept = table
+            self._kept, self._kept_births = table, births
             return True
 
     async def persist_all(self, queues: Collection[MessageQueue]) -> bool:
@@ -203,15 +216,22 @@ class LocalOffsetStore(MemoryOffsets):
         return await self.persist(queues)
 
 
-def offsets_text(table: dict[MessageQueue, int]) -> bytes:
+def offsets_text(table: dict[MessageQueue, int], births: Births | None = None) -> bytes:
     """The file's content: one object, in which queues are keys as objects (client:D-70)."""
+    tables = [_table_text("offsetTable", table)]
+    if births:
+        tables.append(_table_text("births", births))
+    return b"{" + b",".join(tables) + b"\n}"
+
+
+def _table_text(name: str, table: dict[MessageQueue, int]) -> bytes:
     rows = (dumps_object_keys({queue: table[queue]})[1:-1] for queue in sorted(table))
-    return b'{\n\t"offsetTable":{' + b",".join(b"\n\t\t" + row for row in rows) + b"\n\t}\n}"
+    return b'\n\t"%b":{' % name.encode() + b",".join(b"\n\t\t" + row for row in rows) + b"\n\t}"
 
 
-def parse_offsets(data: bytes) -> dict[MessageQueue, int]:
-    """The offsets in a file's content, as written by any version of the Java client. Negative ones are left
-    out with a warning: there is no such message. Raises `JavaJsonError`.
+def parse_offsets(data: bytes) -> tuple[dict[MessageQueue, int], Births]:
+    """The offsets in a file's content, as written by any version of the Java client, and their births.
+    Negative offsets are left out with a warning: there is no such message. Raises `JavaJsonError`.
     """
     value = loads(data)
     table = value.get("offsetTable") if isinstance(value, dict) else None
@@ -227,11 +247,15 @@ def parse_offsets(data: bytes) -> dict[MessageQueue, int]:
             )
             continue
         found[queue_of_key(key)] = offset
-    return found
+    births = value.get("births")
+    numbers = births.items() if isinstance(births, dict) else ()
+    return found, {queue_of_key(key): birth for key, birth in numbers if isinstance(birth, int)}
 
 
-def read_offsets(path: Path) -> dict[MessageQueue, int]:
-    """The offsets in the file at `path`, or else in its `.bak`; empty when both are missing."""
+def read_offsets(path: Path) -> tuple[dict[MessageQueue, int], Births]:
+    """The offsets in the file at `path`, or else in its `.bak`, and their births; empty when both are
+    missing.
+    """
     from sparrowmq.files import disk  # only for broadcasting
 
     backup = path.with_name(path.name + ".bak")
@@ -249,12 +273,12 @@ def read_offsets(path: Path) -> dict[MessageQueue, int]:
                     f"remove both files (without them the group starts as consume_from says)"
                 ) from error
             log.warning("the consumer offsets in %s cannot be read; using %s: %s", path, backup, error)
-    return {}
+    return {}, {}
 
 
-def write_offsets(path: Path, table: dict[MessageQueue, int]) -> None:
+def write_offsets(path: Path, table: dict[MessageQueue, int], births: Births | None = None) -> None:
     """Replace the file at `path` durably; the previous content is kept as `.bak`. Raises `OSError`."""
     from sparrowmq.files import disk
 
     disk.make_directory(path.parent)
-    disk.replace(path, offsets_text(table), path.with_name(path.name + ".bak"))
+    disk.replace(path, offsets_text(table, births), path.with_name(path.name + ".bak"))

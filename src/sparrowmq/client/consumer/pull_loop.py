@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
+from sparrowmq.client.base.offset_store_protocol import Births
 from sparrowmq.client.cluster.broker_api import PullAnswer, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.cluster.namespaces import unwrap_messages
@@ -49,9 +50,15 @@ _UNKNOWN_MEMBER: Final = frozenset(
 """Response codes of a broker that has not received this member's heartbeat."""
 
 
-def _moved_text(process_queue: ProcessQueue, answer: PullAnswer) -> str:
-    """Why a queue continues at another offset: the one it was at is gone, or somebody reset the group."""
+def _moved_text(process_queue: ProcessQueue, answer: PullAnswer, birth: int) -> str:
+    """Why a queue continues at another offset: its topic is not the one of `birth`, the offset is gone, or
+    somebody reset the group.
+    """
     asked, first, end = process_queue.next_offset, answer.min_offset, answer.max_offset
+    if birth and answer.birth not in (0, birth):
+        topic = process_queue.queue.topic
+        where = f"offset {asked} of {process_queue.queue} is of an earlier topic {topic}"
+        return f"{where}; continuing at {answer.next_offset} of the one that was created since"
     if first <= asked <= end:
         return f"the group's offset of {process_queue.queue} was reset from {asked} to {answer.next_offset}"
     where = f"offset {asked} of {process_queue.queue}"
@@ -63,6 +70,8 @@ class PullDelegate(Protocol[M]):
 
     dynamic: DynamicSettings
     """The effective settings."""
+    births: Births
+    """Of the offsets from which it pulls."""
 
     async def held_up(self, process_queue: ProcessQueue) -> bool:
         """Wait until the queue may be pulled. Returns whether it had to wait."""
@@ -198,8 +207,12 @@ class PullLoop(Generic[M]):
     async def _take(self, process_queue: ProcessQueue, answer: PullAnswer, start: float) -> None:
         queue = process_queue.queue
         process_queue.answered(answer.max_offset)
+        births = self._delegate.births
+        birth = births.get(queue, 0)
+        if answer.birth:
+            births[queue] = answer.birth
         if answer.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning("%s", _moved_text(process_queue, answer))
+            log.warning("%s", _moved_text(process_queue, answer, birth))
             await self._delegate.not_stored(process_queue, answer.next_offset)
             return
         messages: list[M] = []

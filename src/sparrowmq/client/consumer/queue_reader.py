@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar, get_args
 
+from sparrowmq.client.base.offset_store_protocol import Births
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.client.cluster.broker_api import (
     PULL_SUBSCRIPTION,
@@ -87,6 +88,8 @@ class QueueReader:
         self._group = group or DEFAULT_GROUP
         self._suggested: dict[MessageQueue, int] = {}
         self._silent: set[str] = set()
+        self.births: Births = {}
+        """Of the queues that were pulled."""
         self._generation_of = generation_of
 
     async def ask(self, queue: MessageQueue, question: Callable[[BrokerRequests, str], Awaitable[T]]) -> T:
@@ -123,10 +126,13 @@ class QueueReader:
             sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if wish.wait > 0 else 0),
             bulk_bytes=wish.max_bytes,
             generation=self._generation_of(queue),
+            birth=self.births.get(queue, 0),
         )
         with self._noting_silence(queue):
             answer = decode_pull(await instance.remoting.call(address, request, wish.seconds), address, queue)
         self._suggested[queue] = answer.suggested_broker_id
+        if answer.birth:
+            self.births[queue] = answer.birth
         return answer
 
     def _source(self, queue: MessageQueue, read_from: ReadFrom | None) -> str | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparrowmq.client.base.offset_store_protocol import OffsetStore
+from sparrowmq.client.base.offset_store_protocol import OffsetStore, births_of
 from sparrowmq.client.base.settings import PullSettings
 from sparrowmq.client.base.tasks import TaskGroup
 from sparrowmq.client.cluster.broker_api import (
@@ -103,6 +103,7 @@ class LitePull:
         self._plan = plan
         self._instance = instance
         self._store = store
+        self.births = births_of(store)
         self._tasks = tasks
         self._hooks = hooks
         self._limits = Limits(settings.queue_messages_max, settings.queue_bytes_max, settings.queue_span_max)
@@ -209,6 +210,9 @@ class LitePull:
 
     def _read_from(self, held: _Held, offset: int) -> None:
         self._stop(held)
+        self._restart(held, offset)
+
+    def _restart(self, held: _Held, offset: int) -> None:
         queue, now = held.process_queue.queue, self._instance.clock.monotonic()
         held.process_queue = self._make(queue, offset, self._limits, now=now)
         self._begin(held)
@@ -429,6 +433,7 @@ class LitePull:
             subscription=self._plan.pull_filter(queue.topic),
             sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION | PULL_LITE,
             generation=self._generation_of(queue),
+            birth=self.births.get(queue, 0),
             code=code,
         )
         answer = await self._instance.remoting.call(address, request, settings.pull_timeout)
@@ -459,17 +464,23 @@ class LitePull:
         return self._hooks.filtered(queue, messages)
 
     async def not_stored(self, process_queue: ProcessQueue, offset: int) -> None:
-        """Continue reading from `offset`. What was polled behind it is of an earlier life of the queue, and
-        is not committed.
+        """Continue reading from `offset`. If it is before the next one, what was read behind it is of an
+        earlier life of the queue: it is not polled any more, and what was polled is not committed.
         """
-        process_queue.read_on_from(offset)
         held = self._queues.get(process_queue.queue)
         if held is None or held.process_queue is not process_queue:
             return
+        if offset >= process_queue.next_offset:
+            process_queue.read_on_from(offset)
+            return
+        if (unfinished := process_queue.unfinished) is not None:
+            offset = min(offset, unfinished)
         held.begun = min(held.begun, offset)
         if max(held.consume_offset, held.after) > offset:
             held.move(offset)
             self._store.set(process_queue.queue, offset)
+        process_queue.drop()
+        self._restart(held, offset)
 
     async def topic_gone(self, process_queue: ProcessQueue) -> None:
         """Discard what was read of the deleted topic, and determine the start offset again."""
@@ -482,9 +493,7 @@ class LitePull:
         held.move(-1)
         await forget_deleted(self._store, queue)
         if self._queues.get(queue) is held and held.process_queue is process_queue:
-            now = self._instance.clock.monotonic()
-            held.process_queue = self._make(queue, -1, self._limits, now=now)
-            self._begin(held)
+            self._restart(held, -1)
 
     def hand_out(
         self, process_queue: ProcessQueue, messages: list[ReceivedMessage], starts_run: bool

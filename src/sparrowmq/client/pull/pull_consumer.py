@@ -25,7 +25,7 @@ from sparrowmq.client.base.tasks import TaskGroup, run_every
 from sparrowmq.client.cluster.broker_api import BrokerRequests, PullAnswer, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.cluster.instances import shared_instance
-from sparrowmq.client.consumer.offset_store import OffsetStore, store_of
+from sparrowmq.client.consumer.offset_store import OffsetStore, births_of, store_of
 from sparrowmq.client.consumer.queue_reader import MESSAGES_MAX, USUAL_MESSAGES, PullParameters, QueueReader
 from sparrowmq.client.pull.polled_queues import PolledQueues
 from sparrowmq.client.pull.pull_hooks import PullHooks
@@ -449,9 +449,7 @@ class PullConsumer(PolledQueues):
         return self._lite
 
     def _join(self) -> PullMember:
-        """Join the group, even without topics (client:E-02). Raises `ClientError` if the client has this
-        group.
-        """
+        """Join the group, even without topics (client:E-02). Raises `ClientError` if it has a member here."""
         group, instance, store, tasks = self._need_group(), self._instance, self._store, self._tasks
         assert instance is not None and store is not None and tasks is not None
         from sparrowmq.client.pull.pull_member import PullMember
@@ -498,8 +496,10 @@ class PullConsumer(PolledQueues):
         async def send(brokers: BrokerRequests, address: str) -> None:
             if self._member is not None:
                 await self._running().introduce(address)  # this creates a new group
+            births = self._reader.births if self._plan.mode is Mode.NONE else births_of(self._need_store())
+            birth, generation = births.get(queue), self._generation(queue)
             await brokers.update_offset(
-                address, group, queue, offset, oneway=False, generation=self._generation(queue)
+                address, group, queue, offset, oneway=False, generation=generation, birth=birth
             )
 
         with self._late():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparrowmq.client.base.hooks import FilterMessageContext, Hooks
+from sparrowmq.client.base.offset_store_protocol import births_of
 from sparrowmq.client.base.settings import ConsumerSettings
 from sparrowmq.client.cluster.broker_api import (
     PULL_COMMIT,
@@ -86,6 +87,7 @@ class Puller:
         self._settings = settings
         self._instance = instance
         self._store = store
+        self.births = births_of(store)
         self._find_subscription = find_subscription
         self._target = target
         self._statistics = statistics
@@ -186,6 +188,7 @@ class Puller:
             commit_offset=commit_offset,
             bulk_bytes=settings.pull_bytes if count > settings.pull_batch else None,
             generation=self._generation_of(queue),
+            birth=self.births.get(queue, 0),
         )
         answer = await self._instance.remoting.call(address, request, settings.pull_timeout)
         return decode_pull(answer, address, queue)
