@@ -149,6 +149,19 @@ def test_message_that_is_not_accepted_is_copied_if_possible() -> None:
     flow(test)
 
 
+def test_copy_comes_after_the_wait_that_the_handler_asked_for() -> None:
+    async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
+        cluster.broker.takes_retries = True
+        cluster.broker.on[CONFIG] = lambda conn, c: answer(body=b"messageDelayLevel=2s 30s 1h\n")
+        back = back_of(instance, -1)
+        assert await back.send(message(), 31) and await back.send(message())
+        sent = [headers.send_from_v2(c.ext) for c in cluster.broker.requests(RequestCode.SEND_MESSAGE_V2)]
+        delays = [properties.find((one.properties or "").encode(), b"DELAY") for one in sent]
+        assert delays == [b"3", b"5"], "without a wait, the level of the next retry"
+
+    flow(test)
+
+
 def test_message_goes_back_to_a_broker_that_came_back_under_another_address() -> None:
     async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
         cluster.broker.on[SEND_BACK] = lambda conn, c: answer()

@@ -148,7 +148,7 @@ class SendBack:
             if self._copies:
                 name = message.queue.broker_name
                 log.info("%s did not take a message back; a copy is sent instead: %s", name, first)
-                last = await self._copy(message, why)
+                last = await self._copy(message, why, after)
         if last is not None and is_last and is_unfit(last):
             return await self.bury(message, why)
         return last is None or self._kept(message, first, last, is_last=False)
@@ -207,8 +207,12 @@ class SendBack:
                 return error is None or self._kept(message, error, error, is_last=True)
         return await self.bury(message, why)
 
-    async def _copy(self, message: ReceivedMessage, why: str) -> SparrowError | None:
-        """Send a copy to the retry topic; returns why it was not stored."""
+    async def _copy(
+        self, message: ReceivedMessage, why: str, after: float | None = None
+    ) -> SparrowError | None:
+        """Send a copy to the retry topic, where it comes `after` seconds or with the delay of its next retry;
+        returns why it was not stored.
+        """
         topic, times, limit = retry_topic(self._group), message.reconsume_times + 1, self._limit
         try:
             route = await self._instance.find_route(topic)
@@ -218,6 +222,9 @@ class SendBack:
             queue = self._instance.rng.choice(queues)
             address = need_address(await self._instance.master_of(queue), queue, "master")
             body, sys_flag = stored_form(message.body, message.sys_flag, message.store_size)
+            copied = retry_properties(message, times, limit, why)
+            if after is not None:
+                copied[PROPERTY_DELAY] = str(await self._instance.delay_levels.level_after(address, after))
             header = headers.SendMessageRequest(
                 producer_group="CLIENT_INNER_PRODUCER",
                 topic=topic,
@@ -227,7 +234,7 @@ class SendBack:
                 sys_flag=sys_flag,
                 born_timestamp=self._instance.clock.now_ms(),
                 flag=message.flag,
-                properties=properties.encode(retry_properties(message, times, limit, why)).decode(),
+                properties=properties.encode(copied).decode(),
                 reconsume_times=times,
                 max_reconsume_times=limit,
                 broker_name=queue.broker_name,
