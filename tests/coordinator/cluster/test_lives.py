@@ -121,7 +121,7 @@ def test_message_that_is_sent_again_loses_its_trace_properties() -> None:
     one = copy("T", 1, 2000, REAL_TOPIC="T", SPARROW_ERROR="why", own="kept", __SHARDINGKEY="k")
     again = once_more(one)
     assert (again.topic, again.body, again.tags, again.keys) == ("T", b"body", "t", ["k"])
-    assert dict(again.properties) == {"own": "kept"} and one.key == "k"
+    assert dict(again.properties) == {"own": "kept"} and again.key == "k"
     one.sys_flag = COMPRESSED
     with pytest.raises(RefusedError, match="too large"):
         once_more(one)

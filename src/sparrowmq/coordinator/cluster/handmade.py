@@ -40,8 +40,8 @@ def written(
 
 
 def once_more(stored: ReceivedMessage) -> Message:
-    """A stored message as a new one: with its body, tag, keys and its sender's own properties, without the
-    properties that brokers added. Raises `RefusedError` (422) when its body cannot be decoded.
+    """A stored message as a new one: with its body, tag, keys, ordering key and its sender's own properties,
+    without those that brokers added. Raises `RefusedError` (422) when its body cannot be decoded.
     """
     check_target(stored.topic)
     if stored.sys_flag & COMPRESSED:
@@ -49,5 +49,11 @@ def once_more(stored: ReceivedMessage) -> Message:
         raise RefusedError(text, status=422)
     own = {name: value for name, value in stored.properties.items() if name not in SYSTEM_PROPERTIES}
     return Message(
-        stored.topic, stored.body, tags=stored.tags, keys=stored.keys, properties=own, flag=stored.flag
+        stored.topic,
+        stored.body,
+        tags=stored.tags,
+        keys=stored.keys,
+        key=stored.key or None,
+        properties=own,
+        flag=stored.flag,
     )
