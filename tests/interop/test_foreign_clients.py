@@ -11,8 +11,8 @@ from functools import cache
 from typing import Final
 
 import pytest
-from tests.arrivals import expect_all, first_arrivals
 from tests.interop.clients import NAMES, ForeignClient, ForeignError
+from tests.interop.messages.arrivals import expect_all, first_arrivals
 from tests.support import run, until, until_sync
 
 from sparrowmq import aio

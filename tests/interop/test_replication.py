@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.arrivals import expect_all
 from tests.interop.apache import NEW, OLD, PATIENT, ApacheBroker, ApacheNameServer, Release, ask
 from tests.interop.driver import JavaDriver, JavaError
+from tests.interop.messages.arrivals import expect_all
 from tests.interop.ours import OurClients
 from tests.support import until_sync
 

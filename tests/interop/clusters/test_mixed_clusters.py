@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.arrivals import expect_all
 from tests.conftest import LONG
 from tests.interop.apache import NEW, OLD, ApacheBroker, ApacheCluster, Release
 from tests.interop.driver import JavaDriver
+from tests.interop.messages.arrivals import expect_all
 from tests.interop.ours import OurClients
 from tests.support import until_sync
 

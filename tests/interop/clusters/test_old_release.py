@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.arrivals import expect_all, first_arrivals
 from tests.interop.apache import ApacheCluster, ask
 from tests.interop.driver import JavaDriver, JavaError
 from tests.interop.exchanges import Side, failing, ordered, transactions
+from tests.interop.messages.arrivals import expect_all, first_arrivals
 from tests.interop.ours import OurClients
 from tests.support import until, until_sync
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.arrivals import expect_all
 from tests.interop.driver import JavaDriver
+from tests.interop.messages.arrivals import expect_all
 
 from sparrowmq.core.message import Message
 from sparrowmq.testing import LocalCluster

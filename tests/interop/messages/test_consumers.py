@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.arrivals import first_arrivals
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaConsumer, JavaDriver
 from tests.interop.exchanges import Side, ordered
+from tests.interop.messages.arrivals import first_arrivals
 from tests.interop.ours import OurClients, OurConsumer
 from tests.support import until, until_sync
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.arrivals import first_arrivals
 from tests.interop.driver import JavaDriver, Received
+from tests.interop.messages.arrivals import first_arrivals
 from tests.interop.ours import OurClients
 from tests.support import until_sync
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.arrivals import expect_all
 from tests.interop.driver import JavaConsumer, JavaDriver
+from tests.interop.messages.arrivals import expect_all
 from tests.support import until_sync
 
 from sparrowmq.core.message import Message

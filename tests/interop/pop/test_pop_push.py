@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.arrivals import expect_all
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver
+from tests.interop.messages.arrivals import expect_all
 from tests.interop.ours import CONSUMER
 from tests.interop.pop.popping import Popper
 from tests.support import run, until, until_sync
