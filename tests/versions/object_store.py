@@ -41,8 +41,8 @@ PACKAGES = (
         for name in ("s3", "s3-transfer-manager", "sts", "apache-client")
     ),
 )
-EXCLUDED = "software.amazon.awssdk:bundle"
-"""The whole SDK, 640 MB; the parts above are what is used of it."""
+EXCLUDED = "software.amazon.awssdk:bundle,org.slf4j:slf4j-api"
+"""The whole SDK, 640 MB: the parts above are what is used of it. And what Spark has itself."""
 TOPIC = "Orders"
 LAKE = "s3a://lake"
 
