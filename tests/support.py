@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 import tracemalloc
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -59,6 +59,18 @@ def until_sync(condition: Callable[[], T], seconds: float = WAIT_SECONDS) -> T:
             raise AssertionError(f"{_source(condition)} was not true within {seconds * PATIENCE:g} s")
         time.sleep(pause)
         pause = min(pause * 1.2, POLL_SECONDS_MAX)
+
+
+def expect_all(came: Callable[[], Iterable[T]], wanted: Collection[T]) -> None:
+    """Wait until all of `wanted` came, however often; nothing else may have come: what a delivery at least
+    once promises."""
+    until_sync(lambda: set(wanted) <= set(came()))
+    assert set(came()) == set(wanted)
+
+
+def first_arrivals(came: Iterable[T]) -> list[T]:
+    """The same without repeats: a queue's order is promised for what comes for the first time."""
+    return list(dict.fromkeys(came))
 
 
 def steps(call: Callable[[], object]) -> int:

@@ -19,7 +19,7 @@ ROOM: Final = 10
 MATCHES: Final[dict[str, int]] = {
     "broker": 60,
     "cli": 40,
-    "client": 160,
+    "client": 180,
     "columnar": 20,
     "coordinator": 140,
     "core": 40,

@@ -12,8 +12,7 @@ from typing import Final
 
 import pytest
 from tests.interop.clients import NAMES, ForeignClient, ForeignError
-from tests.interop.messages.arrivals import expect_all, first_arrivals
-from tests.support import run, until, until_sync
+from tests.support import expect_all, first_arrivals, run, until, until_sync
 
 from sparrowmq import aio
 from sparrowmq.client.base.settings import ClientSettings, ConsumerSettings

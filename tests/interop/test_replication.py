@@ -11,9 +11,8 @@ from typing import Any, Final
 import pytest
 from tests.interop.apache import NEW, OLD, PATIENT, ApacheBroker, ApacheNameServer, Release, ask
 from tests.interop.driver import JavaDriver, JavaError
-from tests.interop.messages.arrivals import expect_all
 from tests.interop.ours import OurClients
-from tests.support import until_sync
+from tests.support import expect_all, until_sync
 
 from sparrowmq import Admin, Producer
 from sparrowmq.core.message import Message

@@ -11,9 +11,8 @@ import pytest
 from tests.conftest import LONG
 from tests.interop.apache import NEW, OLD, ApacheBroker, ApacheCluster, Release
 from tests.interop.driver import JavaDriver
-from tests.interop.messages.arrivals import expect_all
 from tests.interop.ours import OurClients
-from tests.support import until_sync
+from tests.support import expect_all, until_sync
 
 from sparrowmq import aio
 from sparrowmq.core.message import Message, MessageQueue

@@ -14,9 +14,8 @@ import pytest
 from tests.interop.apache import ApacheCluster, ask
 from tests.interop.driver import JavaDriver, JavaError
 from tests.interop.exchanges import Side, failing, ordered, transactions
-from tests.interop.messages.arrivals import expect_all, first_arrivals
 from tests.interop.ours import OurClients
-from tests.support import until, until_sync
+from tests.support import expect_all, first_arrivals, until, until_sync
 
 from sparrowmq import aio
 from sparrowmq.broker.transactions.half_messages import op_numbers

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.interop.driver import JavaDriver
-from tests.interop.messages.arrivals import expect_all
+from tests.support import expect_all
 
 from sparrowmq.core.message import Message
 from sparrowmq.testing import LocalCluster

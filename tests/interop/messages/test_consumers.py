@@ -11,9 +11,8 @@ import pytest
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaConsumer, JavaDriver
 from tests.interop.exchanges import Side, ordered
-from tests.interop.messages.arrivals import first_arrivals
 from tests.interop.ours import OurClients, OurConsumer
-from tests.support import until, until_sync
+from tests.support import first_arrivals, until, until_sync
 
 import sparrowmq as mq
 from sparrowmq.broker.base.offsets import OffsetRequests

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from tests.interop.driver import JavaDriver, Received
-from tests.interop.messages.arrivals import first_arrivals
 from tests.interop.ours import OurClients
-from tests.support import until_sync
+from tests.support import first_arrivals, until_sync
 
 from sparrowmq.broker.transactions.half_messages import op_numbers
 from sparrowmq.core.message import Message, MessageQueue

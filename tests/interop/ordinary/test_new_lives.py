@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.interop.driver import JavaConsumer, JavaDriver
-from tests.interop.messages.arrivals import expect_all
-from tests.support import until_sync
+from tests.support import expect_all, until_sync
 
 from sparrowmq.core.message import Message
 from sparrowmq.testing import LocalCluster

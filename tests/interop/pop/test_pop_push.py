@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver
-from tests.interop.messages.arrivals import expect_all
 from tests.interop.ours import CONSUMER
 from tests.interop.pop.popping import Popper
-from tests.support import run, until, until_sync
+from tests.support import expect_all, run, until, until_sync
 
 import sparrowmq as mq
 from sparrowmq import aio

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.certificates import Authority, tls_properties
 from tests.coordinator.running import running
-from tests.support import run, until
+from tests.support import about, run, until
 
 from sparrowmq import aio
 from sparrowmq.broker.access.acl_import import import_accounts
@@ -123,7 +123,7 @@ def test_members_are_sent_to_the_published_address(tmp_path: Path) -> None:
     assert told() == "", "the address it is bound to"
     assert told(bind_address="0.0.0.0") == "127.0.0.1", "this machine's address on the way to the name server"
     assert told(bind_address="0.0.0.0", members_address="mq.example") == "mq.example"
-    with pytest.raises(SettingsError, match="give tls"):
+    with pytest.raises(SettingsError, check=about(setting="tls.server.mode")):
         told(tls_server_mode="enforcing")
 
 
