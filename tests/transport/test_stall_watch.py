@@ -6,6 +6,8 @@ import asyncio
 import gc
 import json
 import logging
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -24,6 +26,7 @@ from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.connection import Connection
 from sparrowmq.transport.dispatch import CommandHandler, Handler
 from sparrowmq.transport.server import Server
+from sparrowmq.transport.stall_names import thread_frames
 from sparrowmq.transport.stall_watch import STALLS_FILE, watch_of
 from sparrowmq.transport.turns import turns_of
 
@@ -265,3 +268,46 @@ def test_stalls_are_added_to_a_file(
     monkeypatch.setenv(STALLS_FILE, str(tmp_path / "none" / "stalls"))
     run(main())
     assert "cannot be written" in caplog.text
+
+
+COLLECTS_THREAD_LOCALS = """
+import gc, threading
+from sparrowmq.transport import stall_names
+
+class Cycle:
+    pass
+
+class Littered:  # garbage is left just before the threads are looked at
+    def __enter__(self):
+        gc.disable()
+        one = Cycle()
+        one.me, one.local = one, threading.local()
+        one.local.x = 1
+        gc.enable()
+
+    def __exit__(self, *error):
+        pass
+
+stall_names._LOOKING = Littered()
+gc.set_threshold(1)
+for _ in range(100):
+    assert threading.get_ident() in stall_names.thread_frames() and gc.isenabled()
+"""
+
+
+def test_garbage_with_thread_locals_does_not_hang_who_looks_at_the_threads() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECTS_THREAD_LOCALS], timeout=60, check=False, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        assert threading.get_ident() in thread_frames()
+        assert not gc.isenabled()
+    finally:
+        if before:
+            gc.enable()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import sys
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -22,6 +25,7 @@ _HEAD_BYTES: Final = 4096
 _NAMES: Final = {code.value: code.name for code in RequestCode}
 _LOOP: Final = ("asyncio/base_events.py", "asyncio/events.py", "asyncio/runners.py", "threading.py")
 """The frame at which a stack belongs to the loop itself, not to a turn."""
+_LOOKING: Final = threading.Lock()
 
 
 def requests_of(frames: Sequence[RawFrame]) -> str:
@@ -47,6 +51,22 @@ def _name(kind: int, header: bytes) -> str:
     else:
         code = int.from_bytes(header[:2], "big", signed=True)
     return _NAMES.get(code, "an unknown request")
+
+
+def thread_frames() -> dict[int, FrameType]:
+    """What each thread runs now, by its identifier.
+
+    In Python 3.11, a garbage collection in `sys._current_frames` that frees a `threading.local` waits for a
+    lock of the interpreter that its own thread holds, and the process hangs (gh-106883). So none runs.
+    """
+    with _LOOKING:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames()
+        finally:
+            if collects:
+                gc.enable()
 
 
 def calls_of(frame: FrameType | None) -> tuple[str, ...]:

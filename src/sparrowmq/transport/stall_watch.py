@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import re
-import sys
 import threading
 import time
 import weakref
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparrowmq.core.stalls import Stall, StallBook
 from sparrowmq.protocol.frame import RawFrame
 from sparrowmq.transport.occasional import OccasionalLog
-from sparrowmq.transport.stall_names import KINDS_MAX, calls_of, requests_of
+from sparrowmq.transport.stall_names import KINDS_MAX, calls_of, requests_of, thread_frames
 
 if TYPE_CHECKING:
     from sparrowmq.transport.tls_stream import ServedConnection
@@ -180,7 +179,7 @@ class LoopWatch:
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Inspect what the loop's thread runs now."""
-        frame = sys._current_frames().get(self._thread)
+        frame = thread_frames().get(self._thread)
         where = calls_of(frame)
         connection, frames = self.running, self.frames
         if connection is not None:

@@ -6,7 +6,6 @@ All consumers report their offsets and state. Only push consumers can be reset a
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import traceback
 from collections.abc import Mapping
@@ -28,6 +27,7 @@ from sparrowmq.protocol.bodies import (
 )
 from sparrowmq.protocol.codes import VERSION, RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
+from sparrowmq.transport.stall_names import thread_frames
 
 REMARK_CHARACTERS: Final = 1000
 MIB: Final = 1024 * 1024
@@ -176,7 +176,7 @@ def stacks(tasks: set[asyncio.Task[object]]) -> str:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = [
         f"thread {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}"
-        for ident, frame in sys._current_frames().items()
+        for ident, frame in thread_frames().items()
     ]
     for task in sorted(tasks, key=lambda task: task.get_name())[:STACKS_MAX]:
         frames = "".join(
