@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.replication.test_replication import TOPIC, Group, bodies, group, same
+from tests.broker.replication.test_replication import TOPIC, Group, bodies, group, pull, same
 from tests.broker.rig import LOG_FILE_BYTES, STORE_HOST, Rig, send_command
 from tests.support import run, until
 
@@ -145,6 +145,38 @@ def test_master_names_the_stores_of_its_slaves_and_proposes_nothing_during_a_cha
             found = ReplicaState.decode((await lease(g, first, 2)).body)
             assert (found.state, found.epoch, found.wanted) == (CHANGING, 2, None)
             assert (await becomes(g, first, SERVING)).wanted == [first.address]
+
+    run(scenario())
+
+
+def test_readers_ahead_of_a_new_master_continue_where_its_reign_began(tmp_path: Path) -> None:
+    """Also after a restart. Readers that do not say which topic they read restart at the beginning."""
+
+    async def scenario() -> None:
+        async with group(tmp_path) as g:
+            first, second = await g.master(), await g.slave()
+            await until(lambda: second.parts.following is not None and second.parts.following.follower.link)
+            for number in range(5):
+                assert (await g.send(first, b"%d" % number)).code == 0
+            await until(same(first, second))
+            await until(lambda: TOPIC in second.parts.topics.births)
+            await second.close()
+            for number in range(5, 8):
+                assert (await g.send(first, b"%d" % number)).code == 0
+            birth = (await g.ask(first, pull(birth=0))).ext["birth"]
+            await first.close()
+            second = await g.slave()
+            assert (await order(g, second, 1)).code == 0
+            await becomes(g, second, SERVING)
+            assert (await g.send(second, b"new")).code == 0
+            for _ in range(2):
+                moved = await g.ask(second, pull(birth=birth, queueOffset=8))
+                assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "5")
+                unsaid = await g.ask(second, pull(queueOffset=8))
+                assert (unsaid.code, unsaid.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+                await second.close()
+                second = await g.slave()
+            assert bodies(second)[5:] == [b"new"]
 
     run(scenario())
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from sparrowmq.broker.tables.topics import UNKNOWN_BIRTH
 from sparrowmq.core.outside import one_line
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hot import pull_answer
+from sparrowmq.store.queues.reads import GetStatus
 from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
@@ -24,9 +26,14 @@ if TYPE_CHECKING:
 
 
 class EarlierLives:
-    """Finds such offsets in pulls, and warns."""
+    """Finds such offsets in pulls, and warns. `reign_start` is the position of the log where this master's
+    reign began; 0 if it never replaced another master.
+    """
 
-    def __init__(self, topics: TopicTable, offsets: ConsumerOffsets, log: logging.Logger) -> None:
+    def __init__(
+        self, topics: TopicTable, offsets: ConsumerOffsets, log: logging.Logger, *, reign_start: int = 0
+    ) -> None:
+        self._reign_start = reign_start
         self._topics = topics
         self._offsets = offsets
         self._occasional = OccasionalLog(log)
@@ -66,11 +73,25 @@ class EarlierLives:
         )
         self._occasional.write(logging.WARNING, "commit", text)
 
-    def warn(self, fields: PullFields, result: GetResult) -> None:
-        """A reader asked for an offset beyond the end."""
+    def continued(self, fields: PullFields, queue: ConsumeQueue, result: GetResult) -> int:
+        """Where a reader continues; an offset beyond the end is warned about.
+
+        The store decides, except for such an offset of this topic at a master that replaced another one: it
+        lacks the last messages that the reader had, and those since then are new.
+        """
+        if result.status is not GetStatus.OFFSET_OVERFLOW_BADLY:
+            return result.next_offset
+        following, why = result.next_offset, "the topic was made again, or the broker lost messages"
+        topic, reign = self._topics.get(fields.topic), self._reign_start
+        is_same = topic is not None and UNKNOWN_BIRTH < topic.birth == fields.birth
+        if is_same and not queue.recovered and reign:
+            first = queue.first_from(reign)
+            following = max(result.min_offset, min(first, result.max_offset))
+            why = f"this master's log lacks {fields.queue_offset - first} messages of the last master"
         text = (
             f"group {one_line(fields.consumer_group)} asked for offset {fields.queue_offset} of "
             f"{fields.topic}/{fields.queue_id}, which ends at {result.max_offset}: it continues at "
-            f"{result.next_offset}; the topic was made again, or the broker lost messages"
+            f"{following}; {why}"
         )
         self._occasional.write(logging.WARNING, "past end", text)
+        return following

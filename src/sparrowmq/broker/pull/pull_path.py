@@ -105,6 +105,7 @@ class PullPath:
         clock: Clock,
         *,
         is_master_there: Callable[[], bool] | None = None,
+        reign_start: int = 0,
     ) -> None:
         self._is_master_there = is_master_there
         self._reads_refused = settings.is_slave and not settings.slave_read_enable
@@ -117,7 +118,7 @@ class PullPath:
         self._groups = tables.groups
         self._clients = tables.clients
         self._offsets = tables.offsets
-        self._lives = EarlierLives(tables.topics, tables.offsets, log)
+        self._lives = EarlierLives(tables.topics, tables.offsets, log, reign_start=reign_start)
         self._subscription_query = SubscriptionQuery(tables.clients, filters, clock)
         self._filters = filters
         self._holds = HoldTable(settings.held_pulls_max)
@@ -484,7 +485,7 @@ class PullPath:
         code, remark = _ANSWERS[result.status]
         next_offset = result.next_offset
         if not result.count:
-            code, next_offset = self._without_messages(code, fields, result)
+            code, next_offset = self._without_messages(code, fields, queue, result)
         if code == ResponseCode.PULL_NOT_FOUND:
             if may_hold and self._hold(connection, frame, queue, wanted):
                 return
@@ -509,7 +510,9 @@ class PullPath:
         connection.write_parts((head, *result.buffers), len(head) + result.size)
         self.took(queue, fields.consumer_group, result.count, result.size, result.next_offset)
 
-    def _without_messages(self, code: int, fields: PullFields, result: GetResult) -> tuple[int, int]:
+    def _without_messages(
+        self, code: int, fields: PullFields, queue: ConsumeQueue, result: GetResult
+    ) -> tuple[int, int]:
         """Code and next offset of an answer without messages.
 
         At a slave, the reader asks the master if that is there, or this broker again if its offset is not
@@ -518,9 +521,7 @@ class PullPath:
         if result.status in _EMPTY_QUEUE and fields.queue_offset != 0:
             code = int(ResponseCode.PULL_OFFSET_MOVED)
         if self._is_master_there is None:
-            if result.status is GetStatus.OFFSET_OVERFLOW_BADLY:
-                self._lives.warn(fields, result)
-            return code, result.next_offset
+            return code, self._lives.continued(fields, queue, result)
         if code == ResponseCode.PULL_OFFSET_MOVED or self._is_master_there():
             code = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
         return code, max(result.next_offset, fields.queue_offset)
