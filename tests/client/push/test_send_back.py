@@ -15,9 +15,10 @@ from sparrowmq.client.cluster.broker_api import no_generation
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.consumer.dynamic_settings import DynamicSettings
 from sparrowmq.client.consumer.outcomes import ConsumeResult, Retry, why_of
-from sparrowmq.client.push.send_back import SendBack, retry_properties
+from sparrowmq.client.push.send_back import FORBIDDEN_MAX, SendBack, retry_properties
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol import headers, properties
+from sparrowmq.protocol.bodies import SubscriptionGroupConfig
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.compression import decompress
 from sparrowmq.protocol.sysflag import COMPRESSED, CompressionType
@@ -205,6 +206,42 @@ def test_message_that_no_broker_can_store_is_skipped_after_its_retries(
         assert await (back.send(bad) if how == "send" else getattr(back, how)(bad))
         assert back.skipped == 1 and "message U of group g" in caplog.text
         assert cluster.broker.requests(SEND_BACK)[-1].ext["delayLevel"] == "-1", "it was to be a dead letter"
+
+    flow(test)
+
+
+@pytest.mark.parametrize("how", ["send", "send_copy", "bury"])
+def test_message_is_skipped_when_a_permission_is_missing_for_good(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
+        back = back_of(instance, 3)
+        for code in (SEND_BACK, RequestCode.SEND_MESSAGE_V2):
+            cluster.broker.on[code] = lambda conn, c: answer(ResponseCode.NO_PERMISSION, remark="read only")
+        bad = message(UNIQ_KEY="U")
+        bad.reconsume_times = FORBIDDEN_MAX - 1
+        assert not await getattr(back, how)(bad), "somebody may give the permission"
+        bad.reconsume_times = FORBIDDEN_MAX
+        assert await getattr(back, how)(bad)
+        assert back.skipped == 1 and "message U of group g" in caplog.text
+
+    flow(test)
+
+
+def test_last_retry_is_that_of_the_group() -> None:
+    async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
+        back, broker = back_of(instance, -1), cluster.broker
+        config = SubscriptionGroupConfig(group_name="g", retry_max_times=20)
+        told = answer(body=config.encode())
+        broker.learn(int(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG), lambda conn, c: told)
+        for code in (SEND_BACK, RequestCode.SEND_MESSAGE_V2):
+            broker.on[code] = lambda conn, c: answer(ResponseCode.MESSAGE_ILLEGAL, remark="too long")
+        bad = message()
+        bad.reconsume_times = 19
+        assert not await back.send(bad)
+        bad.reconsume_times = 20
+        assert await back.send(bad)
+        assert back.skipped == 1
 
     flow(test)
 

@@ -8,7 +8,6 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.client.cluster.broker_api import need_address
-from sparrowmq.client.cluster.group_limits import GroupLimits
 from sparrowmq.client.cluster.pop_calls import PopCalls
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
@@ -62,7 +61,6 @@ class PopReturns:
         self.instance = instance
         namespace = instance.namespace
         self.calls = PopCalls(instance.remoting, with_namespace(namespace, group), namespace, instance.clock)
-        self._limits = GroupLimits(instance, group)
         self._send_back = send_back
         self._dynamic = dynamic
         self._tasks = tasks
@@ -113,18 +111,10 @@ class PopReturns:
     async def _return(
         self, message: ReceivedMessage, receipt: Receipt, seconds: float | None, why: str
     ) -> None:
-        if seconds is not None and not await self._is_used_up(message):
+        if seconds is not None and not await self._send_back.is_used_up(message):
             await self._try(message.topic, receipt, seconds)
         elif await self._send_back.bury(message, why):
             await self._try(message.topic, receipt)
-
-    async def _is_used_up(self, message: ReceivedMessage) -> bool:
-        """Whether a failed message has no retry left, by this consumer's limit or else the group's."""
-        most: int | None = self._dynamic.max_reconsume_times
-        if self._dynamic.max_reconsume_times < 0:
-            address = self.instance.routes.master(message.queue.broker_name)
-            most = None if address is None else await self._limits.retries_max(address)
-        return most is not None and message.reconsume_times >= most
 
     async def _try(self, topic: str, receipt: Receipt, seconds: float | None = None) -> None:
         """Acknowledge, or hide for `seconds`; a few times if there is no answer."""

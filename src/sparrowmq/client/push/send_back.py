@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from sparrowmq.client.cluster.broker_api import GenerationOf, need_address
+from sparrowmq.client.cluster.group_limits import GroupLimits
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.consumer.dynamic_settings import DynamicSettings
 from sparrowmq.core.errors import BrokerError, InvalidMessageError, NoRouteError, SparrowError
@@ -38,8 +39,8 @@ DEAD: Final = -1
 """Special values for the delay level of a send-back: the broker's own choice, the dead letters
 (client:D-57).
 """
-RETRIES_DEFAULT: Final = 16
-"""After this many, a concurrent consumer whose limit is the group's gives up retries that no broker takes."""
+FORBIDDEN_MAX: Final = 720
+"""After this many tries, an hour at the usual `redeliver_delay`, a missing permission counts as lasting."""
 UNLIMITED: Final = 2**31 - 1
 """What -1 means for ordered consumption (client:D-64)."""
 _FIRST_LEVEL: Final = 3
@@ -76,11 +77,15 @@ def retry_properties(
     return copy
 
 
-def is_unfit(error: SparrowError) -> bool:
-    """Whether the error says that the message itself cannot be stored; all others may pass."""
-    if isinstance(error, BrokerError):
-        return error.code == ResponseCode.MESSAGE_ILLEGAL
-    return isinstance(error, InvalidMessageError)
+def is_unfit(error: SparrowError, tries: int) -> bool:
+    """Whether the error says that the message cannot be stored, after so many tries; all others may pass.
+
+    A permission may be missing for a while only, as when a broker is being emptied.
+    """
+    if not isinstance(error, BrokerError):
+        return isinstance(error, InvalidMessageError)
+    is_forbidden = error.code == ResponseCode.NO_PERMISSION
+    return error.code == ResponseCode.MESSAGE_ILLEGAL or (is_forbidden and tries >= FORBIDDEN_MAX)
 
 
 class SendBack:
@@ -89,7 +94,7 @@ class SendBack:
 
     A message that no broker can store again is not tried for ever: once its retries are used up it is
     skipped, with an error in the log, and counted in `skipped`. It is kept while brokers are only busy or
-    away.
+    away, and for `FORBIDDEN_MAX` tries while they refuse permission.
 
     `copies`: send a copy when the broker refuses a message. Managed groups do not: a copy has no generation,
     so the queue's next owner would also process the message.
@@ -107,6 +112,7 @@ class SendBack:
     ) -> None:
         self._instance = instance
         self._group = group
+        self._limits = GroupLimits(instance, group)
         self._dynamic = dynamic
         self._timeout = timeout
         self._generation_of = generation_of
@@ -133,11 +139,9 @@ class SendBack:
         `why`, the handler's error, with it. If the broker refuses the message, a copy is sent to the group's
         retry topic.
         """
-        limit = self._limit
-        is_last = message.reconsume_times >= (RETRIES_DEFAULT if limit is None else limit)
         async with self._room:
             try:
-                await self._to_broker(message, level, limit, why, after)
+                await self._to_broker(message, level, self._limit, why, after)
                 return True
             except SparrowError as error:
                 if isinstance(error, BrokerError) and error.code == FENCED:
@@ -149,9 +153,19 @@ class SendBack:
                 name = message.queue.broker_name
                 log.info("%s did not take a message back; a copy is sent instead: %s", name, first)
                 last = await self._copy(message, why, after)
-        if last is not None and is_last and is_unfit(last):
+        if last is None:
+            return True
+        if is_unfit(last, message.reconsume_times) and await self.is_used_up(message):
             return await self.bury(message, why)
-        return last is None or self._kept(message, first, last, is_last=False)
+        return self._kept(message, first, last, is_last=False)
+
+    async def is_used_up(self, message: ReceivedMessage) -> bool:
+        """Whether a failed message has no retry left, by this consumer's limit or else the group's."""
+        most = self._limit
+        if most is None:
+            address = self._instance.routes.master(message.queue.broker_name)
+            most = None if address is None else await self._limits.retries_max(address)
+        return most is not None and message.reconsume_times >= most
 
     @property
     def _limit(self) -> int | None:
@@ -203,7 +217,7 @@ class SendBack:
         if self._copies:
             async with self._room:
                 error = await self._copy(message, why)
-            if error is None or not is_unfit(error):
+            if error is None or not is_unfit(error, message.reconsume_times):
                 return error is None or self._kept(message, error, error, is_last=True)
         return await self.bury(message, why)
 
@@ -254,7 +268,7 @@ class SendBack:
 
         It is skipped if it has no retry left and, as the last error says, no broker can store it.
         """
-        if is_last and is_unfit(last):
+        if is_last and is_unfit(last, message.reconsume_times):
             self.skipped += 1
             log.error(
                 "message %s of group %s (%s at offset %d) failed and is skipped, because neither a retry nor "
