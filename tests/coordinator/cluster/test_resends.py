@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -13,6 +14,7 @@ from sparrowmq.coordinator.cluster import resends as module
 from sparrowmq.coordinator.cluster.resends import Resending, Resends
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import BrokerError, RefusedError
+from sparrowmq.core.message import ReceivedMessage
 
 BY = ("somebody", "why")
 
@@ -66,6 +68,31 @@ def test_each_dead_letter_has_its_result() -> None:
 
     first, _ = with_resends(admin, work)
     assert first.outcomes == {"first": "sent", "second": "failed"} and "no room" in first.errors["second"]
+
+
+def test_different_messages_with_one_id_are_all_sent() -> None:
+    """A message that died twice is sent once."""
+    twice = replace(message(1), properties={"UNIQ_KEY": "id", "ORIGIN_MESSAGE_ID": "one"})
+    other = replace(message(2), properties={"UNIQ_KEY": "id", "ORIGIN_MESSAGE_ID": "two"})
+    again = replace(twice, queue_offset=3)
+    admin = MadeUpAdmin()
+    sent: list[int] = []
+
+    async def resend(group: str, one: ReceivedMessage) -> str:
+        sent.append(one.queue_offset)
+        return "offset"
+
+    admin.copies["%DLQ%mine"] = [twice, other, again]
+    admin.resend_dead_letter = resend  # type: ignore[method-assign]
+
+    async def work(made: Resends, over: list[Resending]) -> None:
+        async def ended(one: Resending) -> None:
+            over.append(one)
+
+        await made.begin("mine", ["id"], 100.0, BY, ended)
+
+    (one,) = with_resends(admin, work)
+    assert one.outcomes == {"id": "sent"} and sorted(sent) == [2, 3]
 
 
 def test_stopped_resend_sends_no_more_and_reports_it() -> None:

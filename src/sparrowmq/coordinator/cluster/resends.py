@@ -16,7 +16,7 @@ from sparrowmq.aio import Admin
 from sparrowmq.coordinator.cluster.bodies.unpacking import whole
 from sparrowmq.core.clock import Clock, Sleep
 from sparrowmq.core.errors import ClientError, RefusedError, SparrowError
-from sparrowmq.core.message import BODY_BYTES_MAX
+from sparrowmq.core.message import BODY_BYTES_MAX, PROPERTY_ORIGIN_MESSAGE_ID
 from sparrowmq.core.names import dlq_topic
 from sparrowmq.protocol.sysflag import COMPRESSED
 
@@ -27,6 +27,8 @@ RUNNING_MAX: Final = 4
 """Maximum number of concurrent resends."""
 KEPT_MAX: Final = 50
 """Number of past resends that are kept."""
+SAME_ID_MAX: Final = 8
+"""With as many dead letters of one id, there may be more: all letters of the group are read."""
 LETTER_SECONDS: Final = 15.0
 WAITS: Final = "waits"
 SENT: Final = "sent"
@@ -163,17 +165,25 @@ class Resends:
 
 
 async def _sent(admin: Admin, group: str, letter: str) -> bool:
-    """Resend one letter: search by id, else among all letters; False when it no longer exists."""
-    found = await admin.query_messages(dlq_topic(group), letter, count=1, unique=True, decompress=False)
-    if found:
-        (one,) = await whole(found[-1:], BODY_BYTES_MAX)
-        if one.sys_flag & COMPRESSED:
-            raise RefusedError(
-                f"its body cannot be decompressed to at most {BODY_BYTES_MAX} bytes", status=422
-            )
-        await admin.resend_dead_letter(group, one)
+    """Resend the letters of one id: search by id, else among all letters; False when it no longer exists.
+
+    A message may have several dead letters, of which the newest is sent. Different messages have one id if
+    clients chose it: each is sent.
+    """
+    found = await admin.query_messages(
+        dlq_topic(group), letter, count=SAME_ID_MAX, unique=True, decompress=False
+    )
+    if 0 < len(found) < SAME_ID_MAX:
+        origins = (one.properties.get(PROPERTY_ORIGIN_MESSAGE_ID) or one.offset_message_id for one in found)
+        for newest in dict(zip(origins, found, strict=True)).values():
+            (one,) = await whole([newest], BODY_BYTES_MAX)
+            if one.sys_flag & COMPRESSED:
+                raise RefusedError(
+                    f"its body cannot be decompressed to at most {BODY_BYTES_MAX} bytes", status=422
+                )
+            await admin.resend_dead_letter(group, one)
         return True
-    told = await admin.resend_dead_letters(group, [letter])  # several have this id if clients chose it
+    told = await admin.resend_dead_letters(group, [letter])
     if reason := next((one.reason for one in told if one.reason), ""):
         raise ClientError(reason)
     return any(one.outcome == "sent" for one in told)
