@@ -66,6 +66,14 @@ def test_a_filter_becomes_subscription_data_as_it_is() -> None:
     assert str(Sql(text)) == text
 
 
+@pytest.mark.parametrize("expression", ["A ||", "|| A", "A || || B", "A||B||"])
+def test_users_write_a_tag_on_both_sides_of_a_separator(expression: str) -> None:
+    """A tag with `||` cannot be sent, so nobody may believe that one is subscribed."""
+    with pytest.raises(InvalidExpressionError, match="without a tag before or after"):
+        parse_expression("T", expression, 7)
+    assert parse_tags("T", expression, 7).tags <= {"A", "B"}, "other clients may send it"
+
+
 @pytest.mark.proves("broker:14.2")
 @pytest.mark.parametrize(
     ("text", "position", "token"),

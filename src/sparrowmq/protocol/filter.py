@@ -25,8 +25,8 @@ def parse_tags(topic: str, expression: str | None, version: int) -> Subscription
 def parse_expression(topic: str, expression: Expression, version: int) -> SubscriptionData:
     """Subscription data of a user's subscription; `version` as in `parse_tags`.
 
-    Stricter than a broker: a SQL92 filter must be one complete expression. Raises `InvalidExpressionError`,
-    for SQL92 with the position and the token.
+    Stricter than a broker: a SQL92 filter must be one complete expression, and `||` stands between two tags.
+    Raises `InvalidExpressionError`, for SQL92 with the position and the token.
     """
     if isinstance(expression, Sql):
         from sparrowmq.protocol.sql92 import parse  # a parser and its tables: most readers never need it
@@ -38,4 +38,10 @@ def parse_expression(topic: str, expression: Expression, version: int) -> Subscr
             f"topic {topic!r} cannot be subscribed with a {type(expression).__name__}; give tags as text or "
             "a SQL92 filter as Sql(text); filters by class are no longer supported"
         )
-    return parse_tags(topic, expression, version)
+    data = parse_tags(topic, expression, version)
+    if data.tags and not all(map(str.strip, expression.split(TAG_SEPARATOR))):
+        raise InvalidExpressionError(
+            f"the expression {expression!r} for topic {topic!r} has `||` without a tag before or after it; "
+            "write `TagA || TagB`: no tag contains `||`"
+        )
+    return data
