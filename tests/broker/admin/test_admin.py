@@ -71,12 +71,12 @@ class Desk:
             clock.ms += 1000
             self.rig.inner.put([InnerMessage("T", queue_id, b"x", b"", 0, 0, clock.ms, STORE_HOST)])
 
-    def join(self, *topics: str, group: str = "g") -> Any:
+    def join(self, *topics: str, group: str = "g", model: MessageModel = MessageModel.CLUSTERING) -> Any:
         """Add a consumer to the group."""
         client = connection(4000)
         kind = (
             ConsumeType.CONSUME_PASSIVELY,
-            MessageModel.CLUSTERING,
+            model,
             ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         )
         online = ConsumerGroup(group, *kind, subscriptions={name: SubscriptionData(name) for name in topics})
@@ -326,3 +326,18 @@ def test_topic_does_not_shrink_below_what_an_online_group_has_not_begun(desk: De
     desk.join("T", group="new")
     answer = desk.create()
     assert "to read: 6 of group new; reduce" in (answer.remark or "")
+
+
+def test_groups_that_broadcast_are_named_when_a_topic_shrinks(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only their members know what they have read."""
+    desk.create(readQueueNums=4, writeQueueNums=4)
+    desk.fill(3, 3)
+    desk.rig.offsets.commit("T", "some", 3, 1)
+    desk.join("T", group="all", model=MessageModel.BROADCASTING)
+    refused = desk.create()
+    assert "2 of group some; what members of all have not read is unknown" in (refused.remark or "")
+    desk.rig.offsets.commit("T", "some", 3, 3)
+    assert desk.create().code == ResponseCode.SUCCESS
+    assert "topic T gets 2 queues to read: what members of all" in caplog.text

@@ -6,10 +6,12 @@ retention deletes them, but no group gets them.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import logging
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.admin.progress import consumed_to
+from sparrowmq.core.outside import one_line
 from sparrowmq.protocol.bodies import MessageModel
 
 if TYPE_CHECKING:
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
+log = logging.getLogger("sparrowmq.broker")
 GROUPS_TOLD: Final = 5
-"""Maximum groups that a refusal names."""
+"""Maximum groups that a refusal or a warning names."""
 
 
 class Shrinking:
@@ -36,8 +39,8 @@ class Shrinking:
         """Why the change must be forced, or None.
 
         A message counts if a group that is online, or has offsets in the topic, has not consumed it; one that
-        POP handed out counts until it is acknowledged. Without any group, all messages count. Of groups that
-        broadcast, nothing is known.
+        POP handed out counts until it is acknowledged. Without any group, all messages count. The members of
+        groups that broadcast keep their offsets themselves: those that are online are named.
         """
         if before is None or after.read_queue_nums >= before.read_queue_nums:
             return None
@@ -47,21 +50,26 @@ class Shrinking:
             if queue is not None and queue.max_offset > queue.min_offset:
                 queues.append(queue)
             yield
+        online = self._clients.groups_of_topic(after.topic_name)
+        broadcasting = [name for name in online if self._broadcasts(name)] if queues else []
         left: dict[str, int] = {}
-        for group in {*self._offsets.groups_of(after.topic_name), *self._online(after.topic_name)}:
+        # A new group that is online may have committed nothing yet.
+        for group in {*set(online).difference(broadcasting), *self._offsets.groups_of(after.topic_name)}:
             left[group] = yield from self._unread(group, queues)
         if not left:
             left = {"": sum(queue.max_offset - queue.min_offset for queue in queues)}
-        return refusal_text(before, after, {group: count for group, count in left.items() if count})
+        unread = {group: count for group, count in left.items() if count}
+        if broadcasting and not unread:
+            log.warning(
+                "topic %s gets %d queues to read: %s",
+                after.topic_name,
+                after.read_queue_nums,
+                unknown_text(broadcasting),
+            )
+        return refusal_text(before, after, unread, broadcasting)
 
-    def _online(self, topic: str) -> list[str]:
-        """Groups that divide the queues among themselves; a new one may have committed nothing yet."""
-        clients = self._clients
-        return [
-            name
-            for name in clients.groups_of_topic(topic)
-            if clients.consumers[name].message_model != MessageModel.BROADCASTING
-        ]
+    def _broadcasts(self, group: str) -> bool:
+        return self._clients.consumers[group].message_model == MessageModel.BROADCASTING
 
     def _unread(self, group: str, queues: list[ConsumeQueue]) -> Generator[None, None, int]:
         count = 0
@@ -74,7 +82,16 @@ class Shrinking:
         return count
 
 
-def refusal_text(before: TopicConfig, after: TopicConfig, unread: dict[str, int]) -> str | None:
+def unknown_text(broadcasting: Sequence[str]) -> str:
+    """Which groups may have unread messages that do not count. Pure."""
+    told = ", ".join(map(one_line, broadcasting[:GROUPS_TOLD]))
+    more = f" and {len(broadcasting) - GROUPS_TOLD} more" if len(broadcasting) > GROUPS_TOLD else ""
+    return f"what members of {told}{more} have not read is unknown, because they broadcast"
+
+
+def refusal_text(
+    before: TopicConfig, after: TopicConfig, unread: dict[str, int], broadcasting: Sequence[str] = ()
+) -> str | None:
     """The answer to a change that would hide messages, with their number by group; None if it hides none.
     Pure.
     """
@@ -83,6 +100,8 @@ def refusal_text(before: TopicConfig, after: TopicConfig, unread: dict[str, int]
     worst = sorted(unread, key=lambda group: (-unread[group], group))
     told = [f"{unread[group]} of group {group}" if group else f"{unread[group]}" for group in worst]
     more = f" and of {len(told) - GROUPS_TOLD} more groups" if len(told) > GROUPS_TOLD else ""
+    if broadcasting:
+        more += f"; {unknown_text(broadcasting)}"
     name, reads = after.topic_name, after.read_queue_nums
     return (
         f"topic[{name}] has unread messages in the queues {reads} to {before.read_queue_nums - 1}, which "
