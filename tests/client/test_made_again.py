@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client.test_empty_disk import new_disk
 from tests.support import run, until
 
 import sparrowmq as mq
@@ -83,7 +85,13 @@ Step = Callable[[], Awaitable[None]]
 
 
 async def again_while_absent(
-    cluster: LocalCluster, got: list[bytes], leave: Step, come_back: Step, *, has_lag: bool = True
+    cluster: LocalCluster,
+    got: list[bytes],
+    leave: Step,
+    come_back: Step,
+    *,
+    has_lag: bool = True,
+    is_disk_new: bool = False,
 ) -> None:
     """Re-create the topic between `leave` and `come_back`, with more messages than the old one had."""
     async with (
@@ -94,7 +102,10 @@ async def again_while_absent(
             await producer.send(mq.Message("T", b"old"))
         await until(lambda: got.count(b"old") == OLD)
         await leave()
-        await admin.delete_topic("T")
+        if is_disk_new:
+            await asyncio.to_thread(new_disk, cluster)
+        else:
+            await admin.delete_topic("T")
         await admin.create_topic("T", queues=1)
         for number in range(NEW):
             await producer.send(mq.Message("T", b"new%d" % number))
@@ -117,8 +128,9 @@ def with_topic(test: Callable[[LocalCluster], Awaitable[None]], **broker: Any) -
         run(created(cluster))
 
 
+@pytest.mark.parametrize("is_disk_new", [False, True])
 @pytest.mark.parametrize("ordered", [False, True])
-def test_paused_push_consumer_misses_nothing_of_the_new_topic(ordered: bool) -> None:
+def test_paused_push_consumer_misses_nothing_of_the_new_topic(ordered: bool, is_disk_new: bool) -> None:
     async def test(cluster: LocalCluster) -> None:
         got: list[bytes] = []
         consumer = aio.PushConsumer("g", settings=pushing(cluster, ordered=ordered))
@@ -131,7 +143,7 @@ def test_paused_push_consumer_misses_nothing_of_the_new_topic(ordered: bool) -> 
             async def resume() -> None:
                 consumer.resume()
 
-            await again_while_absent(cluster, got, pause, resume)
+            await again_while_absent(cluster, got, pause, resume, is_disk_new=is_disk_new)
 
     with_topic(test)
 
@@ -186,7 +198,8 @@ def test_broadcasting_member_that_was_away_misses_nothing_of_the_new_topic(tmp_p
     with_topic(test)
 
 
-def test_paused_poller_misses_nothing_of_the_new_topic() -> None:
+@pytest.mark.parametrize("is_disk_new", [False, True])
+def test_paused_poller_misses_nothing_of_the_new_topic(is_disk_new: bool) -> None:
     async def test(cluster: LocalCluster) -> None:
         got: list[bytes] = []
         settings = mq.PullSettings(
@@ -208,9 +221,53 @@ def test_paused_poller_misses_nothing_of_the_new_topic() -> None:
         async def resume() -> None:
             consumer.resume(consumer.assignment)
 
-        await again_while_absent(cluster, got, pause, resume)
+        await again_while_absent(cluster, got, pause, resume, is_disk_new=is_disk_new)
         polling.cancel()
         await consumer.close()
+
+    with_topic(test)
+
+
+@pytest.mark.parametrize("is_acked_late", [False, True])
+def test_pop_gets_all_messages_of_the_new_topic(is_acked_late: bool) -> None:
+    """Also if messages of the old one are invisible at that moment, or acknowledged afterwards."""
+
+    async def test(cluster: LocalCluster) -> None:
+        got: list[bytes] = []
+        old: list[mq.ReceivedMessage] = []
+        consumer = aio.SimpleConsumer("g", namesrv=cluster.namesrv)
+        consumer.subscribe("T")
+        async with consumer:
+
+            async def receive() -> list[mq.ReceivedMessage]:
+                found = await consumer.receive(32, invisible=10, wait=1)
+                got.extend(message.body for message in found)
+                return found
+
+            async def first() -> None:
+                while len(old) < OLD:
+                    old.extend(await receive())
+
+            receiving = asyncio.create_task(first())
+
+            async def leave() -> None:
+                await receiving
+
+            async def later() -> None:
+                while len(set(got)) < 1 + NEW:
+                    for message in await receive():
+                        await consumer.ack(message)
+                    for message in old if is_acked_late else ():
+                        with suppress(mq.SparrowError):
+                            await consumer.ack(message)
+
+            receiving_again: list[asyncio.Task[None]] = []
+
+            async def come_back() -> None:
+                receiving_again.append(asyncio.create_task(later()))
+
+            await again_while_absent(cluster, got, leave, come_back)
+            await asyncio.gather(*receiving_again)
 
     with_topic(test)
 
