@@ -312,7 +312,7 @@ class BrokerParts:
             self.topics,
             self.offsets,
             self._release,
-            self.producer_ends.forget_topic,
+            self._forget,
             self.offset_saving.join,
         )
         self.upkeep = Upkeep(
@@ -471,6 +471,11 @@ class BrokerParts:
         """A topic is being deleted: answer the requests that wait for its messages."""
         self.pulling.release(topic)
         self.waiting_pops.release(topic)
+
+    def _forget(self, topic: str) -> None:
+        """A topic is being deleted: its producers and its messages at consumers no longer count."""
+        self.producer_ends.forget_topic(topic)
+        self.pop.forget_topic(topic)
 
     def _connection_gone(self, connection: Connection) -> None:
         self.waiting_pops.drop_connection(connection)

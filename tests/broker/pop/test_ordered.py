@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.pop.bench import GROUP, T0, TOPIC, PopBench, Popped
+from tests.support import run
 
 from sparrowmq.broker.pop.order import ENTRIES_OF_STEP, NOT_HELD, OUTDATED, OrderInfo, handed_out
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -40,6 +41,25 @@ def test_queue_is_blocked_until_all_messages_are_acknowledged(bench: PopBench) -
     bench.ack(first[1])
     assert bench.committed() == 2
     assert bodies(ordered(bench)) == [b"3", b"4"]
+
+
+def test_acknowledgement_of_an_earlier_topic_takes_nothing_of_the_new_one(bench: PopBench) -> None:
+    """Nor do its messages block the new queue, or count as in flight."""
+    bench.send(b"1", b"2", b"3")
+    one, two = ordered(bench, maxMsgNums=2)
+    bench.pop(consumerGroup="other")
+    run(bench.rig.deletions.topic(TOPIC))
+    bench.rig.make_topic(TOPIC, 1)
+    bench.send(b"new1", b"new2", b"new3")
+    bench.after(1)
+    service = bench.rig.parts.pop
+    assert service.order.invisible(TOPIC, GROUP, bench.now) == 0
+    assert service.in_flight.invisible(TOPIC, "other", bench.now) is None
+    for old in (one, two):
+        assert bench.ack_answer(old).code == ResponseCode.MESSAGE_ILLEGAL
+    assert bodies(ordered(bench)) == [b"new1", b"new2", b"new3"]
+    bench.ack_answer(one)
+    assert not bench.committed()
 
 
 def test_same_messages_come_again_after_their_invisible_time(bench: PopBench) -> None:

@@ -42,9 +42,9 @@ def finish_deletions(store: MessageStore, topics: TopicTable, offsets: ConsumerO
 
 
 class Deletions:
-    """Performs deletions. `release` answers the requests that wait for a topic's messages; `forget_producers`
-    records that those of a topic no longer count; `save_offsets` returns when the current offsets are on
-    disk.
+    """Performs deletions. `release` answers the requests that wait for a topic's messages; `forget` drops
+    what else is known of a topic, its producers and its messages at consumers; `save_offsets` returns when
+    the current offsets are on disk.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Deletions:
         topics: TopicTable,
         offsets: ConsumerOffsets,
         release: Callable[[str], None],
-        forget_producers: Callable[[str], None],
+        forget: Callable[[str], None],
         save_offsets: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._release = release
-        self._forget_producers = forget_producers
+        self._forget = forget
         self._save_offsets = save_offsets
         self._running: dict[str, asyncio.Task[bool]] = {}
 
@@ -86,7 +86,7 @@ class Deletions:
         is_left_over = bool(queues) and self._topics.reserve(name)  # queues of an unknown topic
         try:
             self._release(name)
-            self._forget_producers(name)
+            self._forget(name)
             await self._drop(name, queues, whole=True)
             self._offsets.forget_topic(name)
             await self._save_offsets()

@@ -61,6 +61,11 @@ class PopsInFlight:
         """The group's offset was reset: what was handed out of the queue no longer counts."""
         self._counts -= len(self._pairs.get((topic, group), {}).pop(queue_id, ()))
 
+    def end(self, topic: str) -> None:
+        """A topic is deleted: what was handed out of it no longer counts."""
+        for pair in [pair for pair in self._pairs if pair[0] == topic]:
+            self._counts -= sum(map(len, self._pairs.pop(pair).values()))
+
     def invisible(self, topic: str, group: str, now_ms: int) -> int | None:
         """Invisible messages of a topic for a group; None if the group got none by POP lately, or if this is
         not known.

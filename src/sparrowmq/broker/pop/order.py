@@ -208,6 +208,15 @@ class OrderTable:
             self._count -= 1
             self._changes += 1
 
+    def end(self, topic: str) -> None:
+        """Unblock all queues of a topic that is deleted. Late acknowledgements of its messages still find the
+        hand-outs, without messages: they must not count for those of a later topic of this name.
+        """
+        for (name, _), queues in self._table.items():
+            for queue_id, info in queues.items() if name == topic else ():
+                queues[queue_id] = OrderInfo(pop_time=info.pop_time, last_consume=info.last_consume)
+                self._changes += 1
+
     def drop_unused(self, now_ms: int) -> None:
         """Drop entries that were not used for a day."""
         for key, queues in list(self._table.items()):

@@ -107,6 +107,11 @@ class PopService:
         """Apply changed settings."""
         self._checks.apply(settings)
 
+    def forget_topic(self, topic: str) -> None:
+        """A topic is deleted: its messages that were handed out neither count nor block its queues."""
+        self.order.end(topic)
+        self.in_flight.end(topic)
+
     def start(self) -> list[asyncio.Task[None]]:
         """Begin to serve; call on the loop. The caller cancels the tasks."""
         saving, sleep = self._settings.flush_consumer_offset_interval / 1000, self._background.sleep
