@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from datetime import datetime
+from typing import Any
 
 import pytest
 from tests.client.fake import NOW_MS, answer, fake_cluster
@@ -23,6 +25,7 @@ from sparrowmq.core.errors import (
     TransportError,
 )
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol import bodies
 from sparrowmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.testing import LocalCluster
@@ -187,3 +190,59 @@ def test_very_many_group_offsets_are_parsed_in_a_thread(limit: int, monkeypatch:
         found = asyncio.run(main(cluster.namesrv))
     assert [one.queue.queue_id for one in found["g"]] == [0, 1]
     assert (threads == [threading.get_ident()] * 2) == (limit > 0)
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_long_lists_of_names_are_parsed_in_a_thread(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of some thousand groups takes 50 ms."""
+    threads: list[int] = []
+
+    def noted(kind: type[bodies.TopicList] | type[bodies.SubscriptionGroupTable]) -> None:
+        read = kind.decode
+
+        def decode(body: bytes) -> Any:
+            threads.append(threading.get_ident())
+            return read(body)
+
+        monkeypatch.setattr(kind, "decode", decode)
+
+    async def main(namesrv: str) -> None:
+        async with Admin(namesrv) as client:
+            (broker,) = (one.broker_name for one in await client.broker_list())
+            assert await client.topic_list() == ["T"]
+            assert await client.group_list() == ["g"]
+            assert list(await client.group_config("g")) == [broker]
+            assert "T" in next(iter((await client.listed_topics()).values()))
+            assert (await client.broker_clients(broker)).clients == []
+
+    with LocalCluster() as cluster, mq.Admin(namesrv=cluster.namesrv) as made:
+        made.create_topic("T", queues=1)
+        made.create_group("g")
+        monkeypatch.setattr(tables_module, "INLINE_BYTES_MAX", limit)
+        noted(bodies.TopicList)
+        noted(bodies.SubscriptionGroupTable)
+        asyncio.run(main(cluster.namesrv))
+    assert len(threads) == 5
+    assert all((thread == threading.get_ident()) == (limit > 0) for thread in threads)
+
+
+def test_one_large_answer_is_parsed_at_a_time() -> None:
+    """Threads that compute at the same time take the interpreter from the loop, and are no faster."""
+    running: list[int] = []
+    at_once: list[int] = []
+
+    def decode(body: bytes) -> bytes:
+        running.append(1)
+        for _ in range(1000):
+            at_once.append(len(running))
+            os.sched_yield()
+        running.pop()
+        return body
+
+    async def main() -> None:
+        bodies_of_all = [bytes([number]) for number in range(10)]
+        found = await asyncio.gather(*(tables_module.apart(decode, body, 0) for body in bodies_of_all))
+        assert found == bodies_of_all
+
+    asyncio.run(main())
+    assert max(at_once) == 1

@@ -158,7 +158,7 @@ class Admin(
     async def topic_list(self, *, system: bool = False) -> list[str]:
         """Names of all topics, sorted; `system` includes retry, dead letter and RocketMQ's system topics."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        names = bodies.TopicList.decode(await self._ask_name_server(code)).topic_list
+        names = (await apart(bodies.TopicList.decode, await self._ask_name_server(code))).topic_list
         if not system:
             cluster = await self.cluster_info()
             hidden = {
@@ -358,11 +358,7 @@ class Admin(
         masters = await self._cluster_masters(None)
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         answers = await asyncio.gather(*(self._ask(address, code) for address in masters.values()))
-        names = {
-            name
-            for answer in answers
-            for name in bodies.SubscriptionGroupTable.decode(answer).subscription_group_table
-        }
+        names = await all_apart(_group_names, answers)
         return sorted(name for name in names if system or not is_system_group(name))
 
     async def group_progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
@@ -385,7 +381,7 @@ class Admin(
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
         for address in await self._group_masters(group):
             try:
-                found = bodies.ConsumerConnection.decode(await self._ask(address, code, header))
+                found = await apart(bodies.ConsumerConnection.decode, await self._ask(address, code, header))
             except BrokerError as error:
                 if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
                     raise
@@ -420,7 +416,8 @@ class Admin(
         header = headers.QueryTopicConsumeByWhoRequest(topic=topic)
         code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
         answers = await asyncio.gather(*(self._ask(address, code, header) for address in _masters(route)))
-        return sorted({name for answer in answers for name in bodies.GroupList.decode(answer).group_list})
+        lists = [await apart(bodies.GroupList.decode, answer) for answer in answers]
+        return sorted({name for one in lists for name in one.group_list})
 
     # Offsets
 
@@ -503,6 +500,12 @@ class Admin(
         if address is None:
             await self.topic_route(queue.topic)  # its error says that there is no such topic
         return need_address(address, queue, "master")
+
+
+def _group_names(answers: Iterable[bytes]) -> set[str]:
+    """The groups in bodies of code 201."""
+    tables = map(bodies.SubscriptionGroupTable.decode, answers)
+    return {name for table in tables for name in table.subscription_group_table}
 
 
 def _queue_statuses(answers: Iterable[bytes]) -> list[QueueStatus]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sparrowmq.client.admin.calls import AdminCalls
+from sparrowmq.client.admin.tables import apart
 from sparrowmq.client.admin.types import BrokerClient, BrokerClients, GroupMemberInfo
 from sparrowmq.core.errors import BrokerError
 from sparrowmq.protocol import bodies, headers
@@ -29,7 +30,7 @@ class ClientAdmin(AdminCalls):
         """
         address = await self._broker_address(broker)
         body = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        groups = sorted(bodies.SubscriptionGroupTable.decode(body).subscription_group_table)
+        groups = sorted((await apart(bodies.SubscriptionGroupTable.decode, body)).subscription_group_table)
         consumers: dict[str, list[GroupMemberInfo]] = {}
         waiting = iter(groups[:GROUPS_MAX])
 
@@ -63,7 +64,7 @@ class ClientAdmin(AdminCalls):
             if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
                 raise
             return []
-        found = bodies.ConsumerConnection.decode(body).connections
+        found = (await apart(bodies.ConsumerConnection.decode, body)).connections
         return [GroupMemberInfo(c.client_id, c.client_addr, c.language, c.version) for c in found]
 
     async def _producers_at(self, address: str) -> dict[str, list[GroupMemberInfo]] | None:
@@ -73,7 +74,7 @@ class ClientAdmin(AdminCalls):
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             return None
-        found = bodies.ProducerTable.decode(body).data
+        found = (await apart(bodies.ProducerTable.decode, body)).data
         return {
             group: [
                 GroupMemberInfo(one.client_id, one.remote_ip.removeprefix("/"), one.language, one.version)

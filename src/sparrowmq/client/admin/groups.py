@@ -147,7 +147,8 @@ class GroupAdmin(AdminCalls):
         answers = await asyncio.gather(*(self._ask(address, code) for address in masters.values()))
         found = {}
         for name, answer in zip(masters, answers, strict=True):
-            config = bodies.SubscriptionGroupTable.decode(answer).subscription_group_table.get(group)
+            table = await apart(bodies.SubscriptionGroupTable.decode, answer)
+            config = table.subscription_group_table.get(group)
             if config is not None:
                 found[name] = config
         return found
@@ -169,7 +170,7 @@ class GroupAdmin(AdminCalls):
             raise ClientError(f"no broker of topic {topic!r} has a master; check that they are running")
         header = headers.GetProducerConnectionListRequest(producer_group=group)
         body = await self._ask(masters[0], RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
-        found = bodies.ProducerConnection.decode(body).connection_set
+        found = (await apart(bodies.ProducerConnection.decode, body)).connection_set
         return [GroupMemberInfo(c.client_id, c.client_addr, c.language, c.version) for c in found]
 
     async def group_status(
@@ -317,7 +318,8 @@ class GroupAdmin(AdminCalls):
             if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
                 raise
             return []
-        return sorted({one.client_id for one in bodies.ConsumerConnection.decode(body).connections})
+        found = await apart(bodies.ConsumerConnection.decode, body)
+        return sorted({one.client_id for one in found.connections})
 
     async def _statuses(
         self, address: str, group: str, members: list[str], stacks: bool, seconds: float

@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from sparrowmq.client.admin.calls import AdminCalls, masters_of
+from sparrowmq.client.admin.tables import apart
 from sparrowmq.client.admin.types import HoldStatus
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.core.errors import BrokerError, ClientError
@@ -68,7 +69,7 @@ class HoldAdmin(AdminCalls):
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return []
             raise
-        return bodies.RetentionHoldList.decode(body).holds
+        return (await apart(bodies.RetentionHoldList.decode, body)).holds
 
     async def _tell_holders(self, topic: str, code: RequestCode, header: headers.Header) -> None:
         masters = masters_of(await self.topic_route(topic))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparrowmq.client.admin.calls import AdminCalls
+from sparrowmq.client.admin.tables import apart
 from sparrowmq.client.admin.types import NameServerStatus
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.client.cluster.broker_api import check, command
@@ -41,7 +42,7 @@ class NameServerAdmin(AdminCalls):
             settings = None
         info = bodies.ClusterInfo.decode(brokers)
         addresses = {name: dict(one.addresses) for name, one in info.brokers.items()}
-        names = frozenset(bodies.TopicList.decode(topics).topic_list)
+        names = frozenset((await apart(bodies.TopicList.decode, topics)).topic_list)
         return NameServerStatus(address, names, addresses, settings)
 
     async def put_value(self, namespace: str, key: str, value: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparrowmq.client.admin.calls import AdminCalls
+from sparrowmq.client.admin.tables import apart
 from sparrowmq.client.cluster.broker_api import check, command
 from sparrowmq.core.errors import BrokerError, ClientError, NoFencesError, TransportError
 from sparrowmq.core.names import check_group
@@ -98,7 +99,7 @@ class PolicyAdmin(AdminCalls):
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return None
             raise
-        return GroupPolicies.decode(body)
+        return await apart(GroupPolicies.decode, body)
 
     async def _tell_policy(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
@@ -31,6 +32,8 @@ OFFSETS_INLINE_BYTES: Final = 4 * 1024
 ENTRIES_MAX: Final = 1000
 TABLE_SECONDS: Final = 15.0
 """Timeout for requests whose response has all of a broker's entries, in seconds."""
+_decoding: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
+"""Held by the caller, on each loop, whose large body is decoded."""
 
 
 class TableAdmin(AdminCalls):
@@ -64,7 +67,7 @@ class TableAdmin(AdminCalls):
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         answers = await asyncio.gather(*(self._ask(at, code) for at in addresses), return_exceptions=True)
         found = {
-            at: set(bodies.TopicList.decode(answer).topic_list)
+            at: set((await apart(bodies.TopicList.decode, answer)).topic_list)
             for at, answer in zip(addresses, answers, strict=True)
             if isinstance(answer, bytes)
         }
@@ -158,7 +161,7 @@ class TableAdmin(AdminCalls):
         except BrokerError as error:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # by older brokers
                 table = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-                return bodies.TopicConfigTable.decode(table).topic_config_table.get(topic)
+                return (await apart(bodies.TopicConfigTable.decode, table)).topic_config_table.get(topic)
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             return None
@@ -212,10 +215,16 @@ async def apart(decode: Callable[[bytes], T], body: bytes, inline_bytes: int | N
 async def all_apart(
     decode: Callable[[Sequence[bytes]], T], answers: Sequence[bytes], inline_bytes: int | None = None
 ) -> T:
-    """The same for the answers of several brokers."""
+    """The same for the answers of several brokers.
+
+    Only one thread decodes at a time. Several would be no faster, because they share the interpreter, and
+    the loop would have to wait for all of them.
+    """
     limit = INLINE_BYTES_MAX if inline_bytes is None else inline_bytes
-    is_large = sum(map(len, answers)) > limit
-    return await asyncio.to_thread(decode, answers) if is_large else decode(answers)
+    if sum(map(len, answers)) <= limit:
+        return decode(answers)
+    async with _decoding.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        return await asyncio.to_thread(decode, answers)
 
 
 def _offsets_by_group(broker: str, body: bytes) -> dict[str, dict[MessageQueue, int]]:
