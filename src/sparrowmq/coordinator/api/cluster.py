@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Query
@@ -12,6 +13,7 @@ from pydantic import Field
 from sparrowmq import aio
 from sparrowmq.coordinator.api.acting import Change, carry_out
 from sparrowmq.coordinator.api.shared import Answer, ApiCaller, Reason, Who
+from sparrowmq.coordinator.api.told.answering import shown
 from sparrowmq.coordinator.cluster.explorer import Explorer, Lagging, asked
 from sparrowmq.coordinator.cluster.offsets import unread
 from sparrowmq.coordinator.cluster.topic_facts import NORMAL, kind_of, topic_view
@@ -160,7 +162,7 @@ async def list_lag(who: Who) -> Answer:
     """
     who.need(RoleRight.READ)
     found = await explorer(who).lags()
-    return {"looked_ms": found.looked_ms, "groups": [lag_view(one) for one in found.groups]}
+    return {"looked_ms": found.looked_ms, "groups": await shown(found.groups, lag_view)}
 
 
 @router.get("/topics")
@@ -189,7 +191,7 @@ async def show_topic(topic: str, who: Who) -> Answer:
     return {
         **topic_view(topic, configs),
         "at": {name: config_view(one) for name, one in configs.items()},
-        "queues": [queue_view(one) for one in queues],
+        "queues": await shown(queues, queue_view),
         "stored_per_second": await told(who, "rates", topic, lambda: _rates(admin, sorted(configs), topic)),
     }
 
@@ -201,7 +203,7 @@ async def topic_groups(topic: str, who: Who) -> list[Answer]:
     admin = await explorer(who).admin()
     names = await told(who, "groups", topic, lambda: admin.topic_groups(topic))
     known = {one.group: one for one in (await explorer(who).lags()).groups}
-    return [lag_view(known.get(name) or Lagging(name, None, None)) for name in names]
+    return await shown(names, lambda name: lag_view(known.get(name) or Lagging(name, None, None)))
 
 
 @router.put("/topics/{topic}")
@@ -282,7 +284,7 @@ async def show_group(group: str, who: Who) -> Answer:
         "subscriptions": {
             name: one.expression for name, one in (connections.subscriptions if connections else {}).items()
         },
-        "queues": [progress_view(one, firsts) for one in progress],
+        "queues": await shown(progress, partial(progress_view, firsts=firsts)),
         "members": [member_view(one, known.get(one.client_id)) for one in members],
     }
 
@@ -311,7 +313,7 @@ async def group_progress(group: str, who: Who) -> list[Answer]:
     admin = await explorer(who).admin()
     progress = await asked(admin.group_progress(group))
     firsts = await asked(explorer(who).firsts.of(admin, progress))
-    return [progress_view(one, firsts) for one in progress]
+    return await shown(progress, partial(progress_view, firsts=firsts))
 
 
 @router.get("/groups/{group}/reset-preview")

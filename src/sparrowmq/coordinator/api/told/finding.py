@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from itertools import filterfalse
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
@@ -11,7 +13,7 @@ from sparrowmq import aio
 from sparrowmq.coordinator.api.cluster import explorer, is_inner
 from sparrowmq.coordinator.api.messages import ID_CHARS_MAX, Heads, views
 from sparrowmq.coordinator.api.shared import Answer, ApiCaller, Who
-from sparrowmq.coordinator.api.told.answering import look
+from sparrowmq.coordinator.api.told.answering import look, shown
 from sparrowmq.coordinator.cluster.asking import each
 from sparrowmq.coordinator.users import people
 from sparrowmq.coordinator.users.roles import RoleRight
@@ -36,21 +38,23 @@ async def find(text: Text, who: Who, count: Annotated[int, Query(ge=1, le=FOUND_
     """
     who.need(RoleRight.READ)
     named, unknown = await _names(who)
-    hits = ranked(text, ((kind, name) for kind, names in named.items() for name in names))
-    return {"found": [{"kind": kind, "name": name} for kind, name in hits[:count]], "unknown": unknown}
+    things = ((kind, name) for kind, names in named.items() for name in names)
+    ranks = await shown(things, partial(rank, text))
+    hits = sorted(one for one in ranks if one is not None)
+    found = [{"kind": kind, "name": name} for *_, name, kind in hits[:count]]
+    return {"found": found, "unknown": unknown}
 
 
-async def _names(who: ApiCaller) -> tuple[dict[str, list[str]], list[str]]:
+async def _names(who: ApiCaller) -> tuple[dict[str, Iterable[str]], list[str]]:
     """Names of things, by kind, and kinds that could not be listed."""
     explores, unknown = explorer(who), list[str]()
-    found: dict[str, list[str]] = {}
+    found: dict[str, Iterable[str]] = {}
     try:
-        tables = await explores.tables()
-        found["topic"] = [name for name in tables.topics if not is_inner(name)]
+        found["topic"] = filterfalse(is_inner, (await explores.tables()).topics)
     except RefusedError:
         unknown.append("topic")
     try:
-        found["group"] = [one.group for one in (await explores.lags()).groups]
+        found["group"] = (one.group for one in (await explores.lags()).groups)
     except RefusedError:
         unknown.append("group")
     try:
@@ -101,15 +105,13 @@ async def _in_topic(admin: aio.Admin, topic: str, text: str) -> list[ReceivedMes
     return found
 
 
-def ranked(text: str, named: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Names that contain all words of a text: the exact name first, then names that begin with it, then
-    shorter ones. Pure.
+def rank(text: str, thing: tuple[str, str]) -> tuple[bool, bool, int, str, str] | None:
+    """The place of a thing, which is its kind and name, among those whose names contain all words of a text:
+    the exact name comes first, then names that begin with the text, then shorter ones. None for other names.
+    Pure.
     """
-    whole = text.strip().casefold()
-    words = whole.split()
-    hits = [
-        (name.casefold() != whole, not name.casefold().startswith(whole), len(name), name, kind)
-        for kind, name in named
-        if words and all(word in name.casefold() for word in words)
-    ]
-    return [(kind, name) for *_, name, kind in sorted(hits)]
+    whole, (kind, name) = text.strip().casefold(), thing
+    folded, words = name.casefold(), whole.split()
+    if not words or not all(word in folded for word in words):
+        return None
+    return folded != whole, not folded.startswith(whole), len(name), name, kind
