@@ -11,7 +11,7 @@ from tests.support import steps
 
 from sparrowmq.broker.members.filters import EVERYTHING
 from sparrowmq.broker.pull import held_pulls
-from sparrowmq.broker.pull.held_pulls import HeldPull, HoldTable
+from sparrowmq.broker.pull.held_pulls import HeldPull, HoldRoom, HoldTable
 
 
 class Queue(SimpleNamespace):
@@ -30,7 +30,7 @@ def held(queue: Any, *, deadline: float = 10.0, connection: Any = None) -> HeldP
 
 
 def test_taking_a_queue_returns_its_pulls_once_and_leaves_the_others() -> None:
-    table, first, second = HoldTable(), Queue(topic="A"), Queue(topic="B")
+    table, first, second = HoldTable(HoldRoom()), Queue(topic="A"), Queue(topic="B")
     mine, other = held(first), held(second)
     assert table.park(mine) and table.park(other)
     assert table.take(first) == [mine]
@@ -40,7 +40,7 @@ def test_taking_a_queue_returns_its_pulls_once_and_leaves_the_others() -> None:
 
 
 def test_full_table_refuses_new_pulls_and_keeps_the_old_ones() -> None:
-    table, queue = HoldTable(limit=1), Queue(topic="A")
+    table, queue = HoldTable(HoldRoom(limit=1)), Queue(topic="A")
     kept = held(queue)
     assert table.park(kept)
     assert not table.park(held(queue))
@@ -48,8 +48,24 @@ def test_full_table_refuses_new_pulls_and_keeps_the_old_ones() -> None:
     assert table.count == 0
 
 
+def test_tables_of_one_broker_share_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_pulls, "HELD_PULLS_OF_ONE_MAX", 2)
+    room, queue, greedy = HoldRoom(limit=3), Queue(topic="A"), FakeConnection()
+    waiting, resting = HoldTable(room), HoldTable(room)
+    mine = held(queue, connection=greedy)
+    assert waiting.park(mine) and resting.park(held(queue, connection=greedy))
+    assert not resting.park(held(queue, connection=greedy))
+    assert resting.park(held(queue))
+    assert not waiting.park(held(queue))
+    assert (room.count, waiting.count, resting.count) == (3, 1, 2)
+    assert waiting.take(queue) == [mine]
+    assert resting.park(mine)
+    resting.drop_connection(greedy)  # type: ignore[arg-type]
+    assert (room.count, resting.count, greedy.charged) == (1, 1, 0)
+
+
 def test_expired_pulls_are_removed_and_later_ones_stay() -> None:
-    table, queue = HoldTable(), Queue(topic="A")
+    table, queue = HoldTable(HoldRoom()), Queue(topic="A")
     early, late = held(queue, deadline=1.0), held(queue, deadline=2.0)
     table.park(early)
     table.park(late)
@@ -60,7 +76,7 @@ def test_expired_pulls_are_removed_and_later_ones_stay() -> None:
 
 
 def test_closed_connection_removes_its_pulls() -> None:
-    table, queue, gone = HoldTable(), Queue(topic="A"), FakeConnection()
+    table, queue, gone = HoldTable(HoldRoom()), Queue(topic="A"), FakeConnection()
     staying = held(queue)
     table.park(held(queue, connection=gone))
     table.park(staying)
@@ -70,7 +86,7 @@ def test_closed_connection_removes_its_pulls() -> None:
 
 
 def test_deleting_a_topic_returns_the_pulls_of_all_its_queues() -> None:
-    table = HoldTable()
+    table = HoldTable(HoldRoom())
     first, second, other = Queue(topic="A"), Queue(topic="A"), Queue(topic="B")
     pulls = [held(first), held(second)]
     for pull in [*pulls, held(other)]:
@@ -81,7 +97,7 @@ def test_deleting_a_topic_returns_the_pulls_of_all_its_queues() -> None:
 
 def test_closed_connection_costs_only_its_own_pulls() -> None:
     def dropping(others: int) -> int:
-        table, gone, queues = HoldTable(), FakeConnection(), [Queue(topic="A") for _ in range(10)]
+        table, gone, queues = HoldTable(HoldRoom()), FakeConnection(), [Queue(topic="A") for _ in range(10)]
         for number in range(others):
             table.park(held(queues[number % 10]))
         for queue in queues[:3]:
@@ -95,7 +111,7 @@ def test_closed_connection_costs_only_its_own_pulls() -> None:
 
 def test_number_of_held_pulls_per_connection_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_pulls, "HELD_PULLS_OF_ONE_MAX", 3)
-    table, queue, greedy = HoldTable(), Queue(topic="A"), FakeConnection()
+    table, queue, greedy = HoldTable(HoldRoom()), Queue(topic="A"), FakeConnection()
     kept = [held(queue, connection=greedy) for _ in range(3)]
     assert all(map(table.park, kept))
     assert not table.park(held(queue, connection=greedy))
@@ -106,7 +122,7 @@ def test_number_of_held_pulls_per_connection_is_limited(monkeypatch: pytest.Monk
 
 
 def test_size_of_held_pulls_is_counted_until_they_leave() -> None:
-    table, queue, connection = HoldTable(), Queue(topic="A"), FakeConnection()
+    table, queue, connection = HoldTable(HoldRoom()), Queue(topic="A"), FakeConnection()
     for leave in (table.take, lambda _: table.take_expired(11.0), lambda _: table.drop_topic("A")):
         table.park(held(queue, connection=connection))
         assert connection.charged > held_pulls.HELD_PULL_BYTES
@@ -115,7 +131,7 @@ def test_size_of_held_pulls_is_counted_until_they_leave() -> None:
 
 
 def test_no_pull_is_held_when_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    table, queue, connection = HoldTable(), Queue(topic="A"), FakeConnection()
+    table, queue, connection = HoldTable(HoldRoom()), Queue(topic="A"), FakeConnection()
     monkeypatch.setattr(connection, "charge", lambda size: False)
     assert not table.park(held(queue, connection=connection))
     assert table.take(queue) == []

@@ -49,25 +49,52 @@ Pulls = dict[HeldPull, None]
 """Pulls in order of arrival."""
 
 
+class HoldRoom:
+    """The room that the tables of a broker share. `count` is the number of pulls in all of them."""
+
+    def __init__(self, limit: int = HELD_PULLS_MAX) -> None:
+        self._limit = limit
+        self._of_one: dict[Connection, int] = {}
+        self.count = 0
+
+    def take(self, held: HeldPull) -> bool:
+        """Take room for a pull; False when all is taken, its connection has too much or memory is short."""
+        of_one = self._of_one.get(held.connection, 0)
+        if self.count >= self._limit or of_one >= HELD_PULLS_OF_ONE_MAX:
+            return False
+        if not held.connection.charge(held.size):
+            return False
+        self._of_one[held.connection] = of_one + 1
+        self.count += 1
+        return True
+
+    def give_back(self, held: HeldPull) -> None:
+        """Give back the room of a pull."""
+        left = self._of_one[held.connection] - 1
+        if left:
+            self._of_one[held.connection] = left
+        else:
+            del self._of_one[held.connection]
+        self.count -= 1
+        held.connection.charge(-held.size)
+
+
 class HoldTable:
-    """The waiting pulls, by queue and by connection.
+    """Waiting pulls, by queue and by connection.
 
     The cost of an event on a queue or a connection depends only on its own pulls, not on how many wait
     elsewhere.
     """
 
-    def __init__(self, limit: int = HELD_PULLS_MAX) -> None:
-        self._limit = limit
+    def __init__(self, room: HoldRoom) -> None:
+        self._room = room
         self._by_queue: dict[ConsumeQueue, Pulls] = {}
         self._by_connection: dict[Connection, Pulls] = {}
         self.count = 0
 
     def park(self, held: HeldPull) -> bool:
-        """Hold a pull; False when the table is full, its connection has too many or memory is short."""
-        if self.count >= self._limit or not held.connection.charge(held.size):
-            return False
-        if len(self._by_connection.get(held.connection, ())) >= HELD_PULLS_OF_ONE_MAX:
-            held.connection.charge(-held.size)
+        """Hold a pull; False when there is no room for it."""
+        if not self._room.take(held):
             return False
         _put(self._by_queue, held.queue, held)
         _put(self._by_connection, held.connection, held)
@@ -81,7 +108,7 @@ class HoldTable:
             return []
         for held in waiting:
             _drop(self._by_connection, held.connection, held)
-            held.connection.charge(-held.size)
+            self._room.give_back(held)
         self.count -= len(waiting)
         return list(waiting)
 
@@ -95,7 +122,7 @@ class HoldTable:
         if waiting is not None:
             for held in waiting:
                 _drop(self._by_queue, held.queue, held)
-                connection.charge(-held.size)
+                self._room.give_back(held)
             self.count -= len(waiting)
 
     def drop_topic(self, topic: str) -> list[HeldPull]:
@@ -112,7 +139,7 @@ class HoldTable:
         for held in taken:
             _drop(self._by_queue, held.queue, held)
             _drop(self._by_connection, held.connection, held)
-            held.connection.charge(-held.size)
+            self._room.give_back(held)
         self.count -= len(taken)
         return taken
 

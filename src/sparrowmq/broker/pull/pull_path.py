@@ -17,7 +17,7 @@ from sparrowmq.broker.members.filters import (
 )
 from sparrowmq.broker.members.subscription_query import SubscriptionQuery
 from sparrowmq.broker.pull.earlier_lives import EarlierLives
-from sparrowmq.broker.pull.held_pulls import HeldPull, HoldTable
+from sparrowmq.broker.pull.held_pulls import HeldPull, HoldRoom, HoldTable
 from sparrowmq.core.bounded import SHORT_CHARS
 from sparrowmq.core.errors import InvalidExpressionError, StoreError
 from sparrowmq.core.route import PERM_READ
@@ -121,8 +121,9 @@ class PullPath:
         self._lives = EarlierLives(tables.topics, tables.offsets, log, reign_start=reign_start)
         self._subscription_query = SubscriptionQuery(tables.clients, filters, clock)
         self._filters = filters
-        self._holds = HoldTable(settings.held_pulls_max)
-        self._resting = HoldTable(settings.held_pulls_max)
+        self._room = HoldRoom(settings.held_pulls_max)
+        self._holds = HoldTable(self._room)
+        self._resting = HoldTable(self._room)
         self._occasional = OccasionalLog(log)
         self._taken: dict[tuple[ConsumeQueue, str], list[int]] = {}
         self._count_max = settings.max_transfer_count_on_message_in_memory
@@ -153,7 +154,7 @@ class PullPath:
     @property
     def held(self) -> int:
         """Number of waiting pulls."""
-        return self._holds.count + self._resting.count
+        return self._room.count
 
     def pull(self, connection: Connection, frame: PullFrame, *, in_turn: bool = False) -> None:
         """Answer one pull, or hold it. Pulls that bring a filter or request much take turns."""
