@@ -84,3 +84,19 @@ def test_names_are_ranked_by_how_well_they_match() -> None:
 
 def test_rows_are_in_their_order() -> None:
     assert run(answering.shown(range(ROWS), str)) == [str(number) for number in range(ROWS)]
+
+
+def test_requests_with_many_rows_end_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is turned into JSON in the turn in which its rows end."""
+    slices = Slices(turn_seconds=0)
+    monkeypatch.setattr(answering, "shared", lambda: slices)
+    made: list[int] = []
+
+    async def one(number: int) -> None:
+        assert len(await answering.shown(range(ROWS), lambda row: made.append(number))) == ROWS
+
+    async def main() -> None:
+        await asyncio.gather(*map(one, range(3)))
+
+    run(main())
+    assert made == [number for number in range(3) for _ in range(ROWS)]

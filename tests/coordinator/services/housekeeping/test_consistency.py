@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.coordinator.services.surveyed import MadeUpSurvey
@@ -16,6 +19,7 @@ from sparrowmq.coordinator.records.audit import Actor
 from sparrowmq.coordinator.services.groups import limits
 from sparrowmq.coordinator.services.groups.limits import Limit
 from sparrowmq.coordinator.services.housekeeping.consistency import RULE, Consistency
+from sparrowmq.coordinator.upkeep import consistency_rules
 from sparrowmq.coordinator.users import people
 from sparrowmq.coordinator.users.people import PersonUpdate
 from sparrowmq.core.errors import CoordinatorError
@@ -49,6 +53,21 @@ def test_finding_is_shown_at_once_and_fires_at_the_second_check(database: Databa
     survey.land = GOOD
     assert step(database, service).counts["resolved"] == 1
     assert (kinds(database), firing(database)) == ([], [])
+
+
+def test_tables_are_compared_in_a_thread(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of thousands of groups take 50 ms and more."""
+    look, threads = consistency_rules.look, list[int]()
+
+    def noted(*given: Any) -> Sequence[findings.Finding]:
+        threads.append(threading.get_ident())
+        return look(*given)
+
+    monkeypatch.setattr(consistency_rules, "look", noted)
+    survey = MadeUpSurvey()
+    survey.land = GOOD
+    step(database, Consistency(survey, Channels()), checks=1)
+    assert threads and threading.get_ident() not in threads
 
 
 def test_nothing_counts_as_resolved_while_a_broker_fails(database: Database) -> None:

@@ -8,10 +8,12 @@ before it reads them, and keeps it until the client has nearly all of the answer
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from typing import IO, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,6 +25,8 @@ R = TypeVar("R")
 V = TypeVar("V")
 PIECE_BYTES: Final = 64 * 1024
 STEP_ROWS: Final = 50
+_making: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
+"""Held by the request, on each loop, that makes its rows."""
 _UNTIL_SENT: ContextVar[AsyncExitStack | None] = ContextVar("until_sent", default=None)
 
 
@@ -53,8 +57,14 @@ def close_when_sent(file: IO[bytes]) -> None:
 
 
 async def shown(rows: Iterable[R], view: Callable[[R], V]) -> list[V]:
-    """`view(row)` for each row. Thousands of rows take 10 ms, so requests take turns after `STEP_ROWS`."""
-    return await shared().result(_views(rows, view))
+    """`view(row)` for each row.
+
+    Thousands of rows take 10 ms, so others take turns after `STEP_ROWS`. One request makes its rows at a
+    time: if several alternated, they would end in the same turn of the loop, and all be turned into JSON in
+    it.
+    """
+    async with _making.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        return await shared().result(_views(rows, view))
 
 
 def _views(rows: Iterable[R], view: Callable[[R], V]) -> Generator[None, None, list[V]]:

@@ -4,6 +4,7 @@ It repairs nothing automatically.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
@@ -63,7 +64,7 @@ class Consistency(WatchService[SurveyView]):
         land = await self._view.landscape()
         need("broker", land.brokers, land.failed)
         roles, limits = await work.read(_database)
-        found = consistency_rules.look(land, roles, limits)
+        found = await asyncio.to_thread(consistency_rules.look, land, roles, limits)
         told = conditions(found) if work.options["alarms"] else ()
         blind = bool(land.failed)
         check = AlarmCheck(RULE, policy_of(work.options), tuple(told), partial=blind)
