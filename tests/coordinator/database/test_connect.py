@@ -4,15 +4,17 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy import insert, select, text
+from sqlalchemy import event, insert, select, text
 from tests.support import run
 
 from sparrowmq.coordinator.database import connect
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import CONNECTIONS_MAX, Database, sqlite_url
 from sparrowmq.coordinator.database.tables import lease
 from sparrowmq.core.errors import (
     DatabaseBusyError,
@@ -102,6 +104,44 @@ def test_locked_database_is_reported(database: Database, monkeypatch: pytest.Mon
     finally:
         other.close()
         impatient.close()
+
+
+def test_writers_of_one_sqlite_file_wait_without_a_connection(tmp_path: Path) -> None:
+    """SQLite lets new writers get ahead of those that wait, and reads need connections, too."""
+    database = Database(sqlite_url(tmp_path / "c.db"))
+    begun = threading.Semaphore(0)
+    opened: list[object] = []
+    event.listen(database.engine, "checkout", lambda *given: opened.append(given))
+
+    def write() -> None:
+        begun.release()
+        with database.write() as connection:
+            connection.execute(text("SELECT 1"))
+
+    with ThreadPoolExecutor(2 * CONNECTIONS_MAX) as threads:
+        with database.write():
+            waiting = [threads.submit(write) for _ in range(2 * CONNECTIONS_MAX)]
+            for _ in waiting:
+                assert begun.acquire(timeout=10)
+            for _ in range(CONNECTIONS_MAX):
+                with database.read() as connection:
+                    connection.execute(text("SELECT 1"))
+            assert len(opened) == 1 + CONNECTIONS_MAX
+        for one in waiting:
+            one.result(10)
+    database.close()
+
+
+def test_writer_whose_turn_does_not_come_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "WAIT_SECONDS", 0)
+    database = Database(sqlite_url(tmp_path / "c.db"))
+    with (
+        database.write(),
+        pytest.raises(DatabaseBusyError, match="other changes of this process did not end within 0 s"),
+        database.write(),
+    ):
+        pass
+    database.close()
 
 
 def test_full_database_is_reported_and_stores_nothing(database: Database) -> None:

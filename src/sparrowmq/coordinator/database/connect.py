@@ -1,13 +1,16 @@
 """`Database`: an engine for SQLite, PostgreSQL or MySQL/MariaDB, with reading and writing transactions.
 
 Calls block; the event loop uses `Database.run`, which runs them in a small thread pool. A writing transaction
-takes SQLite's write lock at its beginning, so that it cannot fail midway for lack of it.
+takes SQLite's write lock at its beginning, so that it cannot fail midway for lack of it. SQLite does not keep
+writers in order: each tries again after up to 100 ms, and new ones get ahead of one that waits. So writers of
+one process first wait for each other, without a connection; reads still have one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from sparrowmq.coordinator.database.clock import now_ms
 from sparrowmq.coordinator.database.faults import explained
-from sparrowmq.core.errors import DatabaseError, SettingsError
+from sparrowmq.core.errors import DatabaseBusyError, DatabaseError, SettingsError
 from sparrowmq.files import disk
 
 _log = logging.getLogger("sparrowmq.coordinator")
@@ -61,6 +64,7 @@ class Database:
         # Without the query, which may also contain a password.
         self.where = self._url.set(query={}).render_as_string(hide_password=True)
         self._engine = _engine(self._url, idle_seconds)
+        self._turn = threading.Lock() if self.kind == "sqlite" else None
         self._is_private = False
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="sparrow-database")
 
@@ -81,7 +85,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A writing transaction: everything is committed, or nothing. Raises the `DatabaseError` family."""
-        with self._faults(), self._open().connect() as connection:
+        with self._writer(), self._faults(), self._open().connect() as connection:
             writing = connection.execution_options(sparrow_write=True)
             with writing.begin():
                 yield writing
@@ -104,6 +108,22 @@ class Database:
         if self._file is not None and not self._is_private:
             self._is_private = keep_private(self._file)
         return self._engine
+
+    @contextmanager
+    def _writer(self) -> Iterator[None]:
+        """The turn of one writer of this process at a SQLite file."""
+        if self._turn is None:
+            yield
+            return
+        if not self._turn.acquire(timeout=WAIT_SECONDS):
+            raise DatabaseBusyError(
+                f"the coordinator's database {self.where}: other changes of this process did not end within "
+                f"{WAIT_SECONDS} s; try again in a moment"
+            )
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
