@@ -14,7 +14,7 @@ from sparrowmq.protocol.record import decode_records
 from sparrowmq.protocol.record import to_message as to_received
 from sparrowmq.proxy.base.caller import GrpcCaller
 from sparrowmq.proxy.base.checks import group_name, subscription, topic_name
-from sparrowmq.proxy.base.converting import resource, to_message
+from sparrowmq.proxy.base.converting import in_turns, resource
 from sparrowmq.proxy.base.limits import POLL_MS_MAX, RECEIVE_BATCH_MAX
 from sparrowmq.proxy.base.refusals import ok, status_of
 from sparrowmq.proxy.calls.abandoned import Abandoned
@@ -85,8 +85,9 @@ class QueueOffsets:
             nothing = ProxyRefusal(Code.MESSAGE_NOT_FOUND, "no new message")
             yield v2.PullMessageResponse(status=status_of(nothing))
         shown = resource(queue.topic)
-        for each in matching:
-            yield v2.PullMessageResponse(message=to_message(each, shown))
+        async with aclosing(in_turns(matching, shown)) as made:
+            async for one in made:
+                yield v2.PullMessageResponse(message=one)
         yield v2.PullMessageResponse(next_offset=next_offset)
 
     async def get_offset(self, caller: GrpcCaller, request: Any) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from sparrowmq.core.errors import ProxyRefusal, SparrowError
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.proxy.base.caller import Answer, GrpcCaller
 from sparrowmq.proxy.base.checks import group_name, invisible_ms, subscription, topic_name
-from sparrowmq.proxy.base.converting import resource, to_message
+from sparrowmq.proxy.base.converting import in_turns, resource
 from sparrowmq.proxy.base.handles import ReceiptHandle, parse_handle
 from sparrowmq.proxy.base.limits import (
     ACK_BYTES,
@@ -79,11 +80,10 @@ class MessageReceives:
             try:
                 yield _RECEIVED
                 shown = resource(topic)
-                while left:
-                    message = left[0].message
-                    yield v2.ReceiveMessageResponse(message=to_message(message, shown))
-                    left.popleft()
-                    caller.memory.hold(-len(message.body))
+                async with aclosing(in_turns([one.message for one in kept], shown)) as made:
+                    async for message in made:
+                        yield v2.ReceiveMessageResponse(message=message)
+                        caller.memory.hold(-len(left.popleft().message.body))
             finally:
                 if left:
                     self._tasks.start(self._give_back(handles_of(left), topic, group), "give back")
