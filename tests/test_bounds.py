@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.core.settings.proxy import ProxySettings
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings, table
 
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 MIB = 1024 * 1024
+SERVERS: dict[str, type] = {"": BrokerSettings, "name server": NameServerSettings, "proxy": ProxySettings}
 
 
 def rows() -> list[tuple[str, str, str, list[str]]]:
@@ -19,7 +21,7 @@ def rows() -> list[tuple[str, str, str, list[str]]]:
     text = PAGE.read_text().split("## Back-pressure and bounds", 1)[1].split("\n## ", 1)[0]
     found = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
     return [
-        (what.strip(), bound, why.strip(), re.findall(r"`([^`]+`(?: \(name server\))?)", names))
+        (what.strip(), bound, why.strip(), re.findall(r"`([^`]+`(?: \((?:name server|proxy)\))?)", names))
         for what, bound, why, _, names in found[2:]
     ]
 
@@ -28,7 +30,7 @@ def value(name: str) -> int | float:
     """The default of a setting, or a constant's value."""
     name, _, where = name.partition("`")
     if "." not in name:
-        found = table(NameServerSettings if where else BrokerSettings)[name].default
+        found = table(SERVERS[where.strip(" ()")])[name].default
     else:
         module, _, constant = name.rpartition(".")
         found = getattr(importlib.import_module(f"sparrowmq.{module}"), constant)

@@ -49,10 +49,10 @@ async def _publishes(client_id: str, topics: frozenset[str], stream: Stream) -> 
     """Return no transaction topics."""
 
 
-def clients_of() -> Clients:
+def clients_of(clients_max: int = 100) -> Clients:
     brokers: Any = NoBrokers()
     members = ProxyMembers(brokers, TaskGroup(lambda name, error: None), SystemClock())
-    return Clients(brokers, _publishes, members, PendingAnswers(), SystemClock())
+    return Clients(brokers, _publishes, members, PendingAnswers(), SystemClock(), clients_max=clients_max)
 
 
 def caller(number: int, memory: Memory) -> GrpcCaller:
@@ -85,6 +85,19 @@ def test_little_state_is_kept_for_a_client_without_a_stream() -> None:
             assert traced_bytes("*/sparrowmq/*", __file__) < 200 * 1024
         finally:
             tracemalloc.stop()
+
+    run(main())
+
+
+def test_number_of_clients_is_limited() -> None:
+    async def main() -> None:
+        clients = clients_of(clients_max=1)
+        first = await introduced(clients, 1, publishing("t"))
+        with pytest.raises(ProxyRefusal, match="has 1 clients, which is its limit"):
+            await introduced(clients, 2, publishing("t"))
+        again = await introduced(clients, 1, publishing("t"))
+        await first.aclose()
+        await again.aclose()
 
     run(main())
 

@@ -30,7 +30,7 @@ def text_of(proxy: Proxy) -> str:
 def test_metrics_show_calls_answers_and_limits(cluster: LocalCluster) -> None:
     async def main() -> None:
         async with (
-            running(cluster.namesrv, metrics_label="site:x") as proxy,
+            running(cluster.namesrv, metrics_label="site:x", calls_max=2000, clients_max=1) as proxy,
             connected(proxy.address) as client,
         ):
             await client.send(message("t"))
@@ -46,7 +46,8 @@ def test_metrics_show_calls_answers_and_limits(cluster: LocalCluster) -> None:
                 f'sparrow_proxy_running_calls{{{node},method="Telemetry"}} 1',
                 f'sparrow_bound_used{{{node},bound="clients"}} 1',
                 f'sparrow_bound_used{{{node},bound="connections"}} 1',
-                f'sparrow_bound_max{{{node},bound="calls"}} 20000',
+                f'sparrow_bound_max{{{node},bound="calls"}} 2000',
+                f'sparrow_bound_max{{{node},bound="clients"}} 1',
             ):
                 assert line in found.splitlines()
             stream.cancel()

@@ -9,10 +9,9 @@ from time import monotonic
 
 from sparrowmq.core.figures.exposition import Exposition, labels
 from sparrowmq.core.settings.text import parse_labels
-from sparrowmq.proxy.calls.clients import CLIENTS_MAX, Clients
+from sparrowmq.proxy.calls.clients import Clients
 from sparrowmq.proxy.definition.messages import Code
 from sparrowmq.proxy.http2.listener import Http2Listener
-from sparrowmq.proxy.http2.session import CALLS_MAX
 from sparrowmq.transport.figures import add_server_figures
 
 
@@ -100,8 +99,8 @@ class OperatedProxy:
         used = into.gauge("sparrow_bound_used", "What is used of a bound.")
         most = into.gauge("sparrow_bound_max", "The bound.")
         for name, value, limit in (
-            ("calls", self._listener.calls, CALLS_MAX),
-            ("clients", len(self._clients), CLIENTS_MAX),
+            ("calls", self._listener.calls, self._listener.calls_max),
+            ("clients", len(self._clients), self._clients.clients_max),
         ):
             label = labels(self._node, bound=name)
             used.add(label, value)

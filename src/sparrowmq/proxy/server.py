@@ -106,7 +106,8 @@ class Proxy:
         brokers = Brokers(instance, self._clock)
         transactions = ProxyTransactions(brokers)
         members, pending = ProxyMembers(brokers, self._tasks, self._clock), PendingAnswers()
-        clients = Clients(brokers, transactions.publishes, members, pending, self._clock)
+        most = self._settings.clients_max
+        clients = Clients(brokers, transactions.publishes, members, pending, self._clock, clients_max=most)
         ClientQuestions(members, pending, clients.stream_of, self._clock).serve(brokers)
         renewing = Renewing(brokers, clients.is_connected, self._clock)
         routes = Routes(brokers, lambda: self.address)
@@ -147,6 +148,7 @@ class Proxy:
         return Http2Listener(
             service.serve,
             serve_now=service.serve_now,
+            calls_max=settings.calls_max,
             strangers=settings.authentication_enabled,
             host=settings.bind_address,
             port=settings.listen_port,

@@ -133,9 +133,9 @@ class H2Peer:
 
 
 @asynccontextmanager
-async def listening(app: App, **options: Any) -> AsyncIterator[Http2Listener]:
+async def listening(app: App, *, calls_max: int = 1000, **options: Any) -> AsyncIterator[Http2Listener]:
     """A started listener on a free port."""
-    listener = Http2Listener(app.serve, serve_now=app.serve_now, **options)
+    listener = Http2Listener(app.serve, serve_now=app.serve_now, calls_max=calls_max, **options)
     await listener.start()
     listener.begin_watch()
     try:

@@ -152,11 +152,13 @@ def test_compressed_messages_of_one_frame_share_a_limit() -> None:
 
 
 def test_calls_of_one_address_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "CALLS_MAX", 10)
-
     async def main() -> None:
         app = App()
-        async with listening(app) as listener, peer_of(listener) as peer, peer_of(listener) as other:
+        async with (
+            listening(app, calls_max=10) as listener,
+            peer_of(listener) as peer,
+            peer_of(listener) as other,
+        ):
             for number in range(5):
                 peer.write(peer.call(2 * number + 1, "/t/wait"))
             await until(lambda: len(app.calls) == 5)

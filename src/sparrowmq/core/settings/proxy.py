@@ -28,6 +28,13 @@ class ProxySettings:
     )
     connections_max: int = shared_rows.connections_max()
     connections_per_address_max: int = shared_rows.connections_per_address_max()
+    clients_max: int = _row(10_000, "clients that have sent their settings; ours", low=1, high=1_000_000)
+    calls_max: int = _row(
+        20_000,
+        "calls at one time, receives and telemetry streams included; half of them of one address; ours",
+        low=2,
+        high=2_000_000,
+    )
     connection_memory_max: int = _row(
         128 * 1024 * 1024,
         "bytes kept for all connections together: requests, and answers not read yet; ours",

@@ -21,7 +21,6 @@ from sparrowmq.proxy.cluster.brokers import Brokers
 from sparrowmq.proxy.definition.messages import ClientType, Code, v2
 
 _log = logging.getLogger("sparrowmq.proxy")
-CLIENTS_MAX: Final = 10_000
 SETTINGS_BYTES_MAX: Final = 64 * 1024
 COMMANDS_MAX: Final = 1_000
 """Maximum number of commands that wait until a client reads its stream; beyond it, the stream is closed."""
@@ -125,8 +124,11 @@ class Clients:
         members: ProxyMembers,
         pending: PendingAnswers,
         clock: Clock,
+        *,
+        clients_max: int,
     ) -> None:
         """`members` is told of consumers, `pending` gets what clients answer to commands."""
+        self.clients_max = clients_max
         self._brokers = brokers
         self._publishes = publishes
         self._members = members
@@ -216,9 +218,10 @@ class Clients:
         if found is not None and found.account != caller.account:
             raise _taken(caller)
         if found is None:
-            if len(self._clients) >= CLIENTS_MAX:
+            if len(self._clients) >= self.clients_max:
                 raise ProxyRefusal(
-                    Code.TOO_MANY_REQUESTS, f"the proxy has {CLIENTS_MAX} clients, which is its limit"
+                    Code.TOO_MANY_REQUESTS,
+                    f"the proxy has {self.clients_max} clients, which is its limit (clientsMax)",
                 )
             found = Client(client_id, caller.account, settings.client_type, self._clock.monotonic())
             self._clients[client_id] = found

@@ -19,8 +19,8 @@ class Http2Listener(Listener[Http2Connection]):
     answers it later (`Call.answer`), without a task.
 
     `strangers`: callers must be authenticated, so that connections without such a caller get little memory
-    (`Call.trust`). `calls` is the number of running calls, `calls_of` that of each source
-    (`places.source_of`).
+    (`Call.trust`). `calls` is the number of running calls, `calls_max` its limit, `calls_of` the number of
+    each source (`places.source_of`).
     """
 
     def __init__(
@@ -29,12 +29,14 @@ class Http2Listener(Listener[Http2Connection]):
         *,
         serve_now: Callable[[Call], bool] | None = None,
         strangers: bool = False,
+        calls_max: int,
         **options: Unpack[ListenerOptions],
     ) -> None:
         super().__init__(**options)
         self.serve = serve
         self.serve_now = serve_now
         self.strangers = strangers
+        self.calls_max = calls_max
         self.calls = 0
         self.calls_of: Counter[str] = Counter()
 

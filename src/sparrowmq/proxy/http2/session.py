@@ -21,10 +21,8 @@ from sparrowmq.transport.places import is_own_machine
 if TYPE_CHECKING:
     from sparrowmq.proxy.http2.connection import Http2Connection
 
-CALLS_MAX: Final = 20_000
-"""Calls at one time, receives and telemetry streams included."""
 CALLS_SHARE: Final = 2
-"""One address may have a half of these calls, except the local machine."""
+"""One address may have a half of the calls, except the local machine."""
 STREAMS_MAX: Final = 1_000
 """Calls at one time of one connection."""
 METADATA_BYTES_MAX: Final = 16 * 1024
@@ -180,11 +178,12 @@ class Http2Session:
                 grpc.RESOURCE_EXHAUSTED, f"the metadata have {size} bytes, the limit is {METADATA_BYTES_MAX}"
             )
         owner, host = self.wire.owner, self.wire.peer[0]
-        if owner.calls > CALLS_MAX:
-            return grpc.GrpcError(grpc.RESOURCE_EXHAUSTED, f"{CALLS_MAX} calls run, which is the limit")
-        share = CALLS_MAX // CALLS_SHARE
+        if owner.calls > owner.calls_max:
+            text = f"{owner.calls_max} calls run, which is the limit (callsMax)"
+            return grpc.GrpcError(grpc.RESOURCE_EXHAUSTED, text)
+        share = owner.calls_max // CALLS_SHARE
         if owner.calls_of[self.wire.source] > share and not is_own_machine(host):
-            text = f"{share} calls of {host} run, which is the limit for one address"
+            text = f"{share} calls of {host} run, which is the limit for one address (half of callsMax)"
             return grpc.GrpcError(grpc.RESOURCE_EXHAUSTED, text)
         return None
 
