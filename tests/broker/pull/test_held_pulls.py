@@ -60,7 +60,7 @@ def test_tables_of_one_broker_share_their_room(monkeypatch: pytest.MonkeyPatch) 
     assert (room.count, waiting.count, resting.count) == (3, 1, 2)
     assert waiting.take(queue) == [mine]
     assert resting.park(mine)
-    resting.drop_connection(greedy)  # type: ignore[arg-type]
+    list(resting.drop_connection(greedy))  # type: ignore[arg-type]
     assert (room.count, resting.count, greedy.charged) == (1, 1, 0)
 
 
@@ -80,7 +80,7 @@ def test_closed_connection_removes_its_pulls() -> None:
     staying = held(queue)
     table.park(held(queue, connection=gone))
     table.park(staying)
-    table.drop_connection(gone)
+    assert len(list(table.drop_connection(gone))) == 1
     assert table.count == 1
     assert table.take(queue) == [staying]
 
@@ -95,6 +95,20 @@ def test_deleting_a_topic_returns_the_pulls_of_all_its_queues() -> None:
     assert table.count == 1
 
 
+def test_pulls_of_a_closed_connection_are_removed_in_steps() -> None:
+    """Others may be answered between two of them."""
+    table, queues, gone = HoldTable(HoldRoom()), [Queue(topic="A"), Queue(topic="B")], FakeConnection()
+    for number in range(4 * held_pulls.DROPPED_AT_ONCE):
+        table.park(held(queues[number % 2], connection=gone))
+    steps = table.drop_connection(gone)  # type: ignore[arg-type]
+    next(steps)
+    assert table.has(gone)  # type: ignore[arg-type]
+    assert table.count == 3 * held_pulls.DROPPED_AT_ONCE
+    assert sum(len(table.take(queue)) for queue in queues) == 3 * held_pulls.DROPPED_AT_ONCE
+    assert list(steps) == []
+    assert (table.has(gone), table.count, gone.charged) == (False, 0, 0)  # type: ignore[arg-type]
+
+
 def test_closed_connection_costs_only_its_own_pulls() -> None:
     def dropping(others: int) -> int:
         table, gone, queues = HoldTable(HoldRoom()), FakeConnection(), [Queue(topic="A") for _ in range(10)]
@@ -102,7 +116,7 @@ def test_closed_connection_costs_only_its_own_pulls() -> None:
             table.park(held(queues[number % 10]))
         for queue in queues[:3]:
             table.park(held(queue, connection=gone))
-        spent = steps(lambda: table.drop_connection(gone))
+        spent = steps(lambda: list(table.drop_connection(gone)))
         assert table.count == others
         return spent
 
@@ -117,7 +131,7 @@ def test_number_of_held_pulls_per_connection_is_limited(monkeypatch: pytest.Monk
     assert not table.park(held(queue, connection=greedy))
     assert table.park(held(queue))
     assert greedy.charged == sum(one.size for one in kept)
-    table.drop_connection(greedy)  # type: ignore[arg-type]
+    list(table.drop_connection(greedy))  # type: ignore[arg-type]
     assert (greedy.charged, table.count) == (0, 1)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ HELD_PULLS_MAX: Final = 100_000
 
 HELD_PULLS_OF_ONE_MAX: Final = 10_000
 """Limit per connection: a client holds one pull for each queue it reads."""
+DROPPED_AT_ONCE: Final = 100
 HELD_PULL_BYTES: Final = 1000
 """Memory of a held pull in addition to the texts of its request."""
 
@@ -101,6 +103,10 @@ class HoldTable:
         self.count += 1
         return True
 
+    def has(self, connection: Connection) -> bool:
+        """Whether pulls of a connection wait."""
+        return connection in self._by_connection
+
     def take(self, queue: ConsumeQueue) -> list[HeldPull]:
         """Remove and return the pulls that wait on `queue`."""
         waiting = self._by_queue.pop(queue, None)
@@ -116,14 +122,15 @@ class HoldTable:
         """Remove and return the pulls that have timed out."""
         return self._take_where(lambda held: held.deadline <= now)
 
-    def drop_connection(self, connection: Connection) -> None:
-        """Remove the pulls of a closed connection."""
-        waiting = self._by_connection.pop(connection, None)
-        if waiting is not None:
-            for held in waiting:
+    def drop_connection(self, connection: Connection) -> Iterator[None]:
+        """Remove the pulls of a closed connection, `DROPPED_AT_ONCE` in each step."""
+        while waiting := self._by_connection.get(connection):
+            for held in list(islice(waiting, DROPPED_AT_ONCE)):
                 _drop(self._by_queue, held.queue, held)
+                _drop(self._by_connection, connection, held)
                 self._room.give_back(held)
-            self.count -= len(waiting)
+                self.count -= 1
+            yield
 
     def drop_topic(self, topic: str) -> list[HeldPull]:
         """Remove and return the pulls of a topic that is being deleted."""

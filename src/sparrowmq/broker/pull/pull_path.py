@@ -308,9 +308,10 @@ class PullPath:
             yield
 
     def drop_connection(self, connection: Connection) -> None:
-        """Drop the held pulls of a closed connection."""
-        self._holds.drop_connection(connection)
-        self._resting.drop_connection(connection)
+        """Drop the held pulls of a closed connection. Thousands of them may be lost at the same time."""
+        for table in (self._holds, self._resting):
+            if table.has(connection):
+                shared().run(table.drop_connection(connection))
 
     def release(self, topic: str | None = None) -> None:
         """Answer the held pulls of a topic that is deleted, or all pulls because the broker stops."""
