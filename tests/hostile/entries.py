@@ -48,8 +48,9 @@ def pulls(world: World) -> list[Ask]:
     return found
 
 
-def heartbeat(world: World, client: str, groups: int, *, topics: int = 1) -> bytes:
-    """A client with many groups."""
+def heartbeat(world: World, client: str, groups: int, *, topics: int = 1, first: int = 0) -> bytes:
+    """A client with many groups; `first` is the number in the name of the first."""
+    numbers = range(first, first + groups)
     consumers = [
         {
             "groupName": f"H{number:06}",
@@ -58,9 +59,9 @@ def heartbeat(world: World, client: str, groups: int, *, topics: int = 1) -> byt
             "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
             "subscriptionDataSet": [{"topic": world.topic(one), "subString": "*"} for one in range(topics)],
         }
-        for number in range(groups)
+        for number in numbers
     ]
-    producers = [{"groupName": f"P{number:06}"} for number in range(groups)]
+    producers = [{"groupName": f"P{number:06}"} for number in numbers]
     return dumps({"clientID": client, "consumerDataSet": consumers, "producerDataSet": producers})
 
 
