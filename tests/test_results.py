@@ -34,6 +34,7 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
         "client/pull/pull_consumer.py",
         "commit_polled",
     ): "the queues are for callers who wait for their commits",
+    ("client/sync/sync_base.py", "settle_from_thread"): "a message that timed out is on its way to a retry",
     ("client/push/member.py", "persist_all"): "what was not taken is sent with the next period",
     ("client/push/member.py", "tidy"): "the next round restarts these queues",
     ("coordinator/services/brokers/drains.py", "_need_known"): "raises if there is none",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from sparrowmq.client.base.settings import ConsumerSettings
-from sparrowmq.client.push.message_stream import DeliveredMessage, MessageStream, iterate
+from sparrowmq.client.consumer.outcomes import Retry
+from sparrowmq.client.push.message_stream import MessageStream, iterate
 from sparrowmq.client.push.push_consumer import PushConsumer
+from sparrowmq.client.push.values import Decode, LoopValues, check_decode
 from sparrowmq.client.push.workers import Handler
 from sparrowmq.core.subscription import Expression
 
@@ -39,6 +41,9 @@ class Consumer(PushConsumer):
 
         await consumer.run()
 
+    With `decode`, loops and handlers get a value for each message: `decode=ReceivedMessage.json`. A message
+    for which it raises goes to retry, and finally becomes a dead letter, as if a handler had raised.
+
     It is a `PushConsumer` that acknowledges for the loop, with the same settings. Delivery is at least once.
     """
 
@@ -48,22 +53,33 @@ class Consumer(PushConsumer):
         topic: str | None = None,
         *,
         tags: Expression = "*",
+        decode: Decode | None = None,
         settings: ConsumerSettings | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         """A consumer of `group`, for a loop over `topic` if it is given. `tags` is `*`, tags (`TagA || TagB`)
-        or a filter over properties (`Sql("a > 1")`). `options` are the fields of `ConsumerSettings`; they
-        override `settings`. Raises `InvalidNameError`, `InvalidExpressionError` or `SettingsError`.
+        or a filter over properties (`Sql("a > 1")`). `decode` is a plain function: loops and handlers get
+        what it returns for a message. `options` are the fields of `ConsumerSettings`; they override
+        `settings`. Raises `InvalidNameError`, `InvalidExpressionError`, `SettingsError`, or TypeError for
+        `decode`.
         """
         super().__init__(group, settings=settings, **options)
+        if decode is not None:
+            check_decode(decode)
+        self._decode = decode
+        self._values = LoopValues(group, decode)
         if topic is not None:
             self.subscribe(topic, tags)
 
-    def handler(self, topic: str, tags: Expression = "*") -> Callable[[H], H]:
-        """A decorator: the function handles the messages of `topic`; see `subscribe`."""
+    def handler(
+        self, topic: str, tags: Expression = "*", *, decode: Decode | None = None
+    ) -> Callable[[H], H]:
+        """A decorator: the function handles the messages of `topic`; see `subscribe`. `decode` replaces the
+        consumer's.
+        """
 
         def register(function: H) -> H:
-            self.subscribe(topic, tags, function)
+            self.subscribe(topic, tags, function, decode=decode)
             return function
 
         return register
@@ -74,14 +90,21 @@ class Consumer(PushConsumer):
             self.close_on_signals()
             await self.wait()
 
-    def __aiter__(self) -> AsyncIterator[DeliveredMessage]:
-        """Messages of topics without handler. Each counts as handled when the next one is asked for."""
-        return _handled_in_turn(self.stream)
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """Messages of topics without handler, or what `decode` makes of them. Each counts as handled when the
+        next one is asked for.
+        """
+        return _handled_in_turn(self.stream, self._values)
 
 
-async def _handled_in_turn(stream: MessageStream) -> AsyncIterator[DeliveredMessage]:
-    """All messages; each is settled when the next one is asked for, unless it is already."""
+async def _handled_in_turn(stream: MessageStream, values: LoopValues) -> AsyncIterator[Any]:
+    """The values of all messages; each is settled when the next one is asked for, unless it is already."""
     async with aclosing(iterate(stream)) as messages:
         async for message in messages:
-            yield message
+            try:
+                value = values.value(message)
+            except Retry as retry:
+                stream.settle(message, retry)
+                continue
+            yield value
             stream.settle(message)

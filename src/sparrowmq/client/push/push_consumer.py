@@ -17,6 +17,7 @@ from sparrowmq.client.base.stop_signals import STOP_SIGNALS, Begin, stop_signals
 from sparrowmq.client.push.member import GroupMember
 from sparrowmq.client.push.message_stream import DeliveredMessage, MessageStream, StreamedMessage, iterate
 from sparrowmq.client.push.subscriptions import Subscriptions
+from sparrowmq.client.push.values import Decode, check_decode
 from sparrowmq.client.push.workers import Handler
 from sparrowmq.core.clock import SystemClock, epoch_ms
 from sparrowmq.core.errors import ClientError, GroupTakenError
@@ -75,6 +76,7 @@ class PushConsumer:
         self._life = Lifecycle(f"consumer {group!r}")
         self._subscriptions = Subscriptions(group, SystemClock(), has_retry=not is_broadcasting)
         self._member: GroupMember | None = None
+        self._decode: Decode | None = None
         self._failure: ClientError | None = None
         self._failure_shown = False
         self._stopped: asyncio.Event | None = None
@@ -138,16 +140,30 @@ class PushConsumer:
         """
         return 0 if self._member is None else self._member.skipped_messages()
 
-    def subscribe(self, topic: str, expression: Expression = "*", handler: Handler | None = None) -> None:
+    def subscribe(
+        self,
+        topic: str,
+        expression: Expression = "*",
+        handler: Handler | None = None,
+        *,
+        decode: Decode | None = None,
+    ) -> None:
         """Consume `topic`; a second call replaces expression and handler. May be called before or after the
         start.
 
         `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
-        `handler`, iterate over the consumer to get the messages. All members of a group must have the same
-        subscriptions. Raises `InvalidNameError`, `InvalidExpressionError`, which names position and token of
-        an SQL error, and TypeError for a handler that is not a function or is a generator.
+        `handler`, iterate over the consumer to get the messages. With `decode`, the handler gets what that
+        returns for each message; where it raises, the handler counts as failed. All members of a group must
+        have the same subscriptions. Raises `InvalidNameError`, `InvalidExpressionError`, which names position
+        and token of an SQL error, and TypeError for a handler that is not a function or is a generator.
         """
-        self._subscriptions.add(topic, expression, handler)
+        if decode is not None:
+            check_decode(decode)
+            if handler is None:
+                raise TypeError(
+                    f"subscribe({topic!r}, decode=...) needs a handler; for a loop give decode to Consumer"
+                )
+        self._subscriptions.add(topic, expression, handler, decode or self._decode)
         if self._member is not None and self.state is State.RUNNING:
             self._member.subscriptions_changed()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sparrowmq.client.push.values import Decode
 from sparrowmq.client.push.workers import Handler, TopicHandler
 from sparrowmq.core.clock import Clock
 from sparrowmq.core.names import check_topic, retry_topic
@@ -39,11 +40,13 @@ class Subscriptions:
         """All subscriptions, for heartbeats."""
         return tuple(self._data.values())
 
-    def add(self, topic: str, expression: Expression, handler: Handler | None) -> None:
+    def add(
+        self, topic: str, expression: Expression, handler: Handler | None, decode: Decode | None = None
+    ) -> None:
         """Subscribe, or replace a subscription; its version is the current time."""
         check_topic(topic)
         parse_expression(topic, expression, 0)
-        self._handlers[topic] = None if handler is None else TopicHandler(handler)
+        self._handlers[topic] = None if handler is None else TopicHandler(handler, decode)
         self._expressions[topic] = expression
         self._renew(topic)
 

@@ -19,6 +19,7 @@ from sparrowmq.client.base.callables import is_async, kept
 from sparrowmq.client.consumer.lazy_message import LazyMessage
 from sparrowmq.client.consumer.outcomes import refuse_unfinished
 from sparrowmq.client.consumer.process_queue import ProcessQueue
+from sparrowmq.client.push.values import Decode, handler_of_values
 from sparrowmq.core.clock import Clock, SystemClock
 
 Handler = Callable[[Any], Any]
@@ -80,7 +81,7 @@ Begin = Callable[[HandlerJob], None]
 
 
 class TopicHandler:
-    """A user's handler, and whether calling it returns an awaitable.
+    """A user's handler, and whether calling it returns an awaitable. `decode` makes what it gets.
 
     Raises TypeError for objects that are not functions, and for generators, whose code does not run when they
     are called.
@@ -88,8 +89,7 @@ class TopicHandler:
 
     __slots__ = ("call", "is_async")
 
-    def __init__(self, call: Handler) -> None:
-        self.call = call
+    def __init__(self, call: Handler, decode: Decode | None = None) -> None:
         method = getattr(call, "__call__", None)  # noqa: B004 - the method itself is looked at
         if method is None:
             raise TypeError(f"handler={call!r:.200} cannot be called: give a function that takes a message")
@@ -97,6 +97,7 @@ class TopicHandler:
             if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
                 raise TypeError(f"the handler {call!r:.200} is a generator: write it without `yield`")
         self.is_async = is_async(call)
+        self.call = call if decode is None else handler_of_values(call, decode)
 
 
 class _Chunk:

@@ -24,8 +24,10 @@ from sparrowmq.client.consumer.outcomes import Retry
 from sparrowmq.client.producer.producer import Producer as AsyncProducer
 from sparrowmq.client.pull.pull_consumer import PullConsumer as AsyncPullConsumer
 from sparrowmq.client.pull.pull_schedule import PullSchedule as AsyncPullSchedule
+from sparrowmq.client.push.consumer import Consumer as AsyncConsumer
 from sparrowmq.client.push.message_stream import MessageStream, StreamedMessage
 from sparrowmq.client.push.push_consumer import PushConsumer as AsyncPushConsumer
+from sparrowmq.client.push.values import Decode
 from sparrowmq.client.push.workers import Handler
 from sparrowmq.client.simple.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
 from sparrowmq.core.errors import InvalidStateError, NoRoomError, SparrowError
@@ -331,11 +333,17 @@ class PushConsumerFacade(Facade[AsyncPushConsumer]):
 class ConsumerFacade(PushConsumerFacade):
     """Iteration, handlers and running of the synchronous consumer."""
 
-    def handler(self, topic: str, tags: Expression = "*") -> Callable[[H], H]:
-        """A decorator: the function handles the messages of `topic`; see `subscribe`."""
+    _inner: AsyncConsumer
+
+    def handler(
+        self, topic: str, tags: Expression = "*", *, decode: Decode | None = None
+    ) -> Callable[[H], H]:
+        """A decorator: the function handles the messages of `topic`; see `subscribe`. `decode` replaces the
+        consumer's.
+        """
 
         def register(function: H) -> H:
-            self._call(lambda: self._inner.subscribe(topic, tags, function))
+            self._call(lambda: self._inner.subscribe(topic, tags, function, decode=decode))
             return function
 
         return register
@@ -346,11 +354,19 @@ class ConsumerFacade(PushConsumerFacade):
             self.close_on_signals()
             self._run(self._inner.wait)
 
-    def __iter__(self) -> Generator[DeliveredMessage, None, None]:
-        """Messages of topics without handler. Each counts as handled when the next one is asked for."""
+    def __iter__(self) -> Generator[Any, None, None]:
+        """Messages of topics without handler, or what `decode` makes of them. Each counts as handled when the
+        next one is asked for.
+        """
+        values = self._inner._values
         with closing(super().__iter__()) as messages:
             for message in messages:
-                yield message
+                try:
+                    value = values.value(message)
+                except Retry as retry:
+                    message.stream_of_this().settle_from_thread(message, retry)
+                    continue
+                yield value
                 message.ack()
 
 

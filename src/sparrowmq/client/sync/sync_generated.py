@@ -46,6 +46,7 @@ from sparrowmq.client.pull.read_mode import QueueListener
 from sparrowmq.client.pull.topic_watch import TopicListener
 from sparrowmq.client.push.consumer import Consumer as _Consumer
 from sparrowmq.client.push.push_consumer import PushConsumer as _PushConsumer
+from sparrowmq.client.push.values import Decode
 from sparrowmq.client.push.workers import Handler
 from sparrowmq.client.send.queue_selection import QueueSelector
 from sparrowmq.client.simple.simple_consumer import ITERATED_MESSAGES
@@ -346,6 +347,9 @@ class Consumer(ConsumerFacade):
 
         consumer.run()
 
+    With `decode`, loops and handlers get a value for each message: `decode=ReceivedMessage.json`. A message
+    for which it raises goes to retry, and finally becomes a dead letter, as if a handler had raised.
+
     It is a `PushConsumer` that acknowledges for the loop, with the same settings. Delivery is at least once.
     """
 
@@ -355,14 +359,17 @@ class Consumer(ConsumerFacade):
         topic: str | None = None,
         *,
         tags: Expression = "*",
+        decode: Decode | None = None,
         settings: ConsumerSettings | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         """A consumer of `group`, for a loop over `topic` if it is given. `tags` is `*`, tags (`TagA || TagB`)
-        or a filter over properties (`Sql("a > 1")`). `options` are the fields of `ConsumerSettings`; they
-        override `settings`. Raises `InvalidNameError`, `InvalidExpressionError` or `SettingsError`.
+        or a filter over properties (`Sql("a > 1")`). `decode` is a plain function: loops and handlers get
+        what it returns for a message. `options` are the fields of `ConsumerSettings`; they override
+        `settings`. Raises `InvalidNameError`, `InvalidExpressionError`, `SettingsError`, or TypeError for
+        `decode`.
         """
-        super().__init__(_Consumer(group, topic, tags=tags, settings=settings, **options))
+        super().__init__(_Consumer(group, topic, tags=tags, decode=decode, settings=settings, **options))
 
     @property
     def state(self) -> State:
@@ -415,16 +422,24 @@ class Consumer(ConsumerFacade):
         """
         return self._call(lambda: self._inner.skipped_messages)
 
-    def subscribe(self, topic: str, expression: Expression = "*", handler: Handler | None = None) -> None:
+    def subscribe(
+        self,
+        topic: str,
+        expression: Expression = "*",
+        handler: Handler | None = None,
+        *,
+        decode: Decode | None = None,
+    ) -> None:
         """Consume `topic`; a second call replaces expression and handler. May be called before or after the
         start.
 
         `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
-        `handler`, iterate over the consumer to get the messages. All members of a group must have the same
-        subscriptions. Raises `InvalidNameError`, `InvalidExpressionError`, which names position and token of
-        an SQL error, and TypeError for a handler that is not a function or is a generator.
+        `handler`, iterate over the consumer to get the messages. With `decode`, the handler gets what that
+        returns for each message; where it raises, the handler counts as failed. All members of a group must
+        have the same subscriptions. Raises `InvalidNameError`, `InvalidExpressionError`, which names position
+        and token of an SQL error, and TypeError for a handler that is not a function or is a generator.
         """
-        self._call(lambda: self._inner.subscribe(topic, expression, handler))
+        self._call(lambda: self._inner.subscribe(topic, expression, handler, decode=decode))
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming `topic`; its queues are given up immediately."""
@@ -562,16 +577,24 @@ class PushConsumer(PushConsumerFacade):
         """
         return self._call(lambda: self._inner.skipped_messages)
 
-    def subscribe(self, topic: str, expression: Expression = "*", handler: Handler | None = None) -> None:
+    def subscribe(
+        self,
+        topic: str,
+        expression: Expression = "*",
+        handler: Handler | None = None,
+        *,
+        decode: Decode | None = None,
+    ) -> None:
         """Consume `topic`; a second call replaces expression and handler. May be called before or after the
         start.
 
         `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
-        `handler`, iterate over the consumer to get the messages. All members of a group must have the same
-        subscriptions. Raises `InvalidNameError`, `InvalidExpressionError`, which names position and token of
-        an SQL error, and TypeError for a handler that is not a function or is a generator.
+        `handler`, iterate over the consumer to get the messages. With `decode`, the handler gets what that
+        returns for each message; where it raises, the handler counts as failed. All members of a group must
+        have the same subscriptions. Raises `InvalidNameError`, `InvalidExpressionError`, which names position
+        and token of an SQL error, and TypeError for a handler that is not a function or is a generator.
         """
-        self._call(lambda: self._inner.subscribe(topic, expression, handler))
+        self._call(lambda: self._inner.subscribe(topic, expression, handler, decode=decode))
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming `topic`; its queues are given up immediately."""
