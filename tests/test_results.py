@@ -29,11 +29,7 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
     ("client/admin/name_servers.py", "_at_each"): "raises where one refuses; the answers are empty",
     ("client/cluster/instance.py", "_heartbeat_to"): "the periodic heartbeat asks again",
     ("client/consumer/statistics.py", "failing"): "called to forget queues without recent failures",
-    ("client/pull/polling.py", "commit_polled"): "the queues are for callers who wait for their commits",
-    (
-        "client/pull/pull_consumer.py",
-        "commit_polled",
-    ): "the queues are for callers who wait for their commits",
+    ("client/pull/polling.py", "_commit_handled"): "the queues are for callers who wait for their commits",
     ("client/sync/sync_base.py", "settle_from_thread"): "a message that timed out is on its way to a retry",
     ("client/push/member.py", "persist_all"): "what was not taken is sent with the next period",
     ("client/push/member.py", "tidy"): "the next round restarts these queues",

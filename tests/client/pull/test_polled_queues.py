@@ -11,6 +11,7 @@ from tests.client.fake import FakeCluster
 from tests.client.pulling import flow, quick, store
 from tests.support import until
 
+import sparrowmq as mq
 from sparrowmq.client.pull.pull_consumer import PullConsumer
 from sparrowmq.core.errors import InvalidStateError
 from sparrowmq.core.message import MessageQueue
@@ -35,31 +36,119 @@ def test_each_message_counts_as_handled_when_the_loop_asks_for_the_next_one() ->
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         consumer.subscribe("T")
         await consumer.start()
-        assert await read(consumer, 4) == [0, 1, 2, 3]
-        assert await consumer.position(Q) == 4
-        assert consumer.lag == {Q: 17}, "the one in hand is not handled"
+        async for message in consumer:
+            if message.body == b"3":
+                assert await consumer.position(Q) == 4
+                assert consumer.lag == {Q: 17}, "the one in hand is not handled"
+                break
         await consumer.close()
         assert cluster.broker.offsets[KEY] == 3
 
     flow(test, messages=20)
 
 
-def test_message_in_hand_is_delivered_again_to_the_next_consumer() -> None:
+def test_message_at_which_a_loop_is_left_comes_again() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         consumer.subscribe("T")
         await consumer.start()
         assert await read(consumer, 4) == [0, 1, 2, 3]
-        assert await read(consumer, 2) == [4, 5], "another loop asks for the next one"
+        assert await read(consumer, 3) == [3, 4, 5], "to the next loop"
         await consumer.close()
         async with PullConsumer("g", settings=quick(cluster)) as again:
             again.subscribe("T")
-            assert await read(again, 2) == [5, 6]
-            await again.commit()
-            assert cluster.broker.offsets[KEY] == 7, "a commit says that it is handled"
+            assert await read(again, 2) == [5, 6], "to the next consumer"
             batch = await again.poll(10)
-            assert [int(one.body) for one in batch] == list(range(7, 15)), "a poll takes the rest"
+            assert int(batch[0].body) == 6, "to the next poll"
 
     flow(test, messages=20)
+
+
+def test_commit_in_a_loop_says_that_its_message_is_handled() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        async for message in consumer:
+            if message.body == b"2":
+                await consumer.commit()
+                break
+        assert cluster.broker.offsets[KEY] == 3
+        assert await read(consumer, 2) == [3, 4]
+
+    flow(test, messages=5)
+
+
+def test_loop_that_was_left_but_not_closed_yet_keeps_nothing() -> None:
+    """`break` in `async for` leaves it to the event loop when the loop's iterator is closed."""
+
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        left: Any = aiter(consumer)
+        async with aclosing(left):
+            assert (await anext(left)).body == b"0"
+            assert await read(consumer, 2) == [0, 1]
+            with pytest.raises(InvalidStateError):
+                await anext(left)
+
+    flow(test, messages=5)
+
+
+def test_error_in_a_loop_leaves_only_its_message_unhandled() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        with pytest.raises(ZeroDivisionError):
+            async with consumer:
+                async for message in consumer:
+                    if message.body == b"3":
+                        raise ZeroDivisionError
+        assert cluster.broker.offsets[KEY] == 3
+
+    flow(test, messages=5)
+
+
+def test_polled_batch_counts_as_handled_when_the_next_poll_is_made() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        with pytest.raises(ZeroDivisionError):
+            async with consumer:
+                assert len(await consumer.poll(10)) == 2
+                assert len(await consumer.poll(10)) == 2
+                assert consumer.lag[Q] == 4, "the second batch is in hand"
+                raise ZeroDivisionError
+        assert cluster.broker.offsets[KEY] == 2
+
+    flow(test, messages=6, pull_batch=2)
+
+
+def test_loop_after_a_poll_says_that_the_batch_is_handled() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        assert len(await consumer.poll(10)) == 2
+        assert await read(consumer, 2) == [2, 3]
+        await consumer.close()
+        assert cluster.broker.offsets[KEY] == 3
+
+    flow(test, messages=6, pull_batch=2)
+
+
+def test_synchronous_loop_follows_the_same_rule() -> None:
+    def read_twice(cluster: FakeCluster) -> list[int]:
+        seen: list[int] = []
+        with mq.PullConsumer("g", settings=quick(cluster)) as consumer:
+            consumer.subscribe("T")
+            for _ in range(2):
+                for message in consumer:
+                    seen.append(int(message.body))
+                    if len(seen) % 3 == 0:
+                        break
+        return seen
+
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        assert await asyncio.to_thread(read_twice, cluster) == [0, 1, 2, 2, 3, 4]
+        assert cluster.broker.offsets[KEY] == 4
+
+    flow(test, messages=6)
 
 
 def test_handled_messages_are_committed_while_the_loop_waits() -> None:
@@ -88,12 +177,14 @@ def test_filtered_messages_do_not_take_the_offset_past_the_one_in_hand() -> None
         store(cluster, 1)
         consumer.subscribe("T", "A")
         await consumer.start()
-        assert await read(consumer, 1) == [0]
-        store(cluster, 5, tag="B")
-        lite = consumer._lite
-        assert lite is not None
-        await until(lambda: lite.position(Q) == 6)
-        await consumer.close()
+        messages: Any = aiter(consumer)
+        async with aclosing(messages):
+            assert (await anext(messages)).body == b"0"
+            store(cluster, 5, tag="B")
+            lite = consumer._lite
+            assert lite is not None
+            await until(lambda: lite.position(Q) == 6)
+            await consumer.close()
         assert KEY not in cluster.broker.offsets, "it comes again"
 
     flow(test)

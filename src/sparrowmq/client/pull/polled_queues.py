@@ -15,7 +15,7 @@ from sparrowmq.core.errors import ClientError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 
 if TYPE_CHECKING:  # loaded only when a member joins a group
-    from sparrowmq.client.pull.polling import LitePull
+    from sparrowmq.client.pull.polling import LitePull, LoopReader
     from sparrowmq.client.pull.pull_member import PullMember
 
 
@@ -44,9 +44,9 @@ class PolledQueues(QueueLookups):
     async def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:
         """The next messages of one queue, at most `pull_batch`; empty when none arrived in time.
 
-        `timeout` in seconds defaults to `poll_timeout` (5). The messages count as consumed: with
-        `auto_commit` a later poll commits them. Raises `InvalidStateError` when nothing is subscribed or
-        assigned, `SettingsError` for a negative timeout.
+        `timeout` in seconds defaults to `poll_timeout` (5). The messages count as handled when the next ones
+        are asked for, at `commit`, and when the consumer is closed without an error. Raises
+        `InvalidStateError` when nothing is subscribed or assigned, `SettingsError` for a negative timeout.
         """
         self._running()
         lite = self._need_lite()
@@ -60,22 +60,25 @@ class PolledQueues(QueueLookups):
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """The messages of all queues, one at a time, until the consumer is closed.
 
-        A message counts as handled when the loop, or a `poll`, asks for the next one, or when `commit` is
-        called. The one at which a loop is left is delivered again after the consumer was closed. Raises the
-        errors of `poll`.
+        A message counts as handled when the loop asks for the next one, or when `commit` is called. The one
+        at which the loop is left, by `break` or an error, is delivered again. Raises the errors of `poll`,
+        and `InvalidStateError` when another loop or a `poll` has taken over.
         """
-        self._need_lite()
-        return self._iterate()
+        return self._iterate(self._need_lite())
 
-    async def _iterate(self) -> AsyncIterator[ReceivedMessage]:
-        while message := await self._next_message():
-            yield message
+    async def _iterate(self, lite: LitePull) -> AsyncIterator[ReceivedMessage]:
+        reader = lite.new_reader()
+        try:
+            while message := await self._next_message(reader):
+                yield message
+        finally:
+            lite.leave(reader)
 
-    async def _next_message(self) -> ReceivedMessage | None:
+    async def _next_message(self, reader: LoopReader) -> ReceivedMessage | None:
         """Wait for the next message, while due offsets are committed. None when the consumer was closed."""
         while self._life.state not in (State.CLOSING, State.CLOSED):
             lite = self._need_lite()
-            if found := await lite.poll(self.settings.auto_commit_interval, singly=True):
+            if found := await lite.poll(self.settings.auto_commit_interval, reader):
                 return found[0]
         if self._failure is not None:
             raise self._failure

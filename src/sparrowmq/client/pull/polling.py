@@ -2,7 +2,8 @@
 (client:E.3).
 
 One task for each queue runs `PullLoop`, which pulls into a process queue, where messages wait for `poll`.
-Messages that `poll` returned count as consumed, so the next commit includes them (client:E-34).
+Messages that `poll` returned count as handled when the next ones are asked for (client:E-34). What a loop had
+in hand when it was left is read again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from sparrowmq.client.consumer.start_offset import start_offset
 from sparrowmq.client.pull.pull_hooks import PullHooks
 from sparrowmq.client.pull.read_mode import PullPlan
 from sparrowmq.core.dynamic_settings import is_paused
-from sparrowmq.core.errors import ClientError, SparrowError
+from sparrowmq.core.errors import ClientError, InvalidStateError, SparrowError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.transport.occasional import OccasionalLog
@@ -56,7 +57,7 @@ class _Held:
     consume_offset: int = -1
     begun: int = -1
     after: int = -1
-    """The offset once the message that an iteration has in hand is handled."""
+    """The offset once the messages in hand are handled."""
     task: asyncio.Task[None] | None = None
     resumed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -73,6 +74,17 @@ class _Held:
     def move(self, offset: int) -> None:
         """Continue from `offset`."""
         self.consume_offset, self.after = offset, -1
+
+
+class LoopReader:
+    """One loop over the messages. Another one, or a poll, takes its place."""
+
+    def __init__(self) -> None:
+        self.replaced = False
+
+    def replace(self) -> None:
+        """The message in hand is delivered to somebody else."""
+        self.replaced = True
 
 
 class LitePull:
@@ -118,7 +130,9 @@ class LitePull:
         self._commit_at = 0.0
         self._ended = False
         self._in_hand: _Held | None = None
-        """The queue whose message an iteration has in hand."""
+        """The queue whose messages the application has in hand."""
+        self._reader: LoopReader | None = None
+        """The loop that got them; None if `poll` returned them."""
         self._loop = PullLoop(group, instance, self, ReceivedMessage, error_delay=settings.error_delay)
 
     def __repr__(self) -> str:
@@ -248,21 +262,30 @@ class LitePull:
 
     # Taking
 
-    async def poll(self, timeout: float, *, singly: bool = False) -> list[ReceivedMessage]:
-        """The next batch of one queue; empty when none arrived within `timeout` seconds (client:E-33).
+    async def poll(self, timeout: float, reader: LoopReader | None = None) -> list[ReceivedMessage]:
+        """The next batch of one queue, for a `reader` one message; empty when none arrived within `timeout`
+        seconds (client:E-33). What the same reader or a poll got before counts as handled.
 
-        `singly`: one message, which counts as handled at the next call.
+        Raises `InvalidStateError` for a reader that was replaced.
         """
+        if reader is not None and reader.replaced:
+            raise InvalidStateError(
+                f"another loop or poll of group {self._group} has taken over; use one at a time"
+            )
         loop = asyncio.get_running_loop()
-        self.handled()
+        if self._reader is None or self._reader is reader:
+            self._handled()
+        else:
+            self._reader.replace()
+            self._give_back()
         self._commit_when_due(loop.time())
         self.finish()
         deadline = loop.time() + timeout
-        while not (messages := self._next(singly)) and not self._ended:
+        while not (messages := self._next(reader)) and not self._ended:
             left = deadline - loop.time()
             if left <= 0:
                 await asyncio.sleep(0)  # polling in a loop without waiting must let pulls run
-                return self._next(singly)
+                return self._next(reader)
             self._arrived.clear()
             try:
                 async with asyncio.timeout(left):
@@ -271,26 +294,30 @@ class LitePull:
                 pass
         return messages
 
-    def _next(self, singly: bool) -> list[ReceivedMessage]:
+    def _next(self, reader: LoopReader | None) -> list[ReceivedMessage]:
         resting = []
         found: list[ReceivedMessage] = []
         while self._waiting and not found:
             one = self._waiting.popleft()
             self._room.set()
             if one[1].may_start():
-                found = self._given_out(*one, singly)
+                found = self._given_out(*one, reader)
             elif not one[1].leaving:
                 resting.append(one)
         self._waiting.extendleft(reversed(resting))
         return found
 
     def _given_out(
-        self, held: _Held, process_queue: ProcessQueue, messages: list[ReceivedMessage], singly: bool
+        self,
+        held: _Held,
+        process_queue: ProcessQueue,
+        messages: list[ReceivedMessage],
+        reader: LoopReader | None,
     ) -> list[ReceivedMessage]:
         """The part of the buffered messages that one poll returns."""
         known = self.dynamic.pull(process_queue.queue.topic)
         most = known.batch if known.told else len(messages)  # it was pulled in larger batches
-        most = 1 if singly else most
+        most = most if reader is None else 1
         if len(messages) > most:
             self._waiting.appendleft((held, process_queue, messages[most:]))
             messages = messages[:most]
@@ -298,19 +325,35 @@ class LitePull:
             self._given.add(process_queue)
             process_queue.began(self._instance.clock.monotonic())
         offset = process_queue.remove(messages)
-        if offset >= 0 and singly:
+        if offset >= 0:
             held.after = offset
-            self._in_hand = held
-        elif offset >= 0:
-            held.consume_offset = offset
+            self._in_hand, self._reader = held, reader
         self._hooks.taken(process_queue.queue, messages)
         return messages
 
-    def handled(self) -> None:
-        """The message that an iteration has in hand was handled."""
+    def _handled(self) -> None:
+        """The messages in hand were handled."""
         held, self._in_hand = self._in_hand, None
         if held is not None and held.after >= 0:
             held.move(held.after)
+
+    def new_reader(self) -> LoopReader:
+        """Whom a new loop is."""
+        return LoopReader()
+
+    def leave(self, reader: LoopReader) -> None:
+        """A loop was left: what it has in hand is delivered again."""
+        if self._reader is reader:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        held, self._in_hand, self._reader = self._in_hand, None, None
+        if held is None or held.after < 0:
+            return
+        held.after = -1
+        self.finish()
+        if not held.process_queue.leaving:
+            self._read_from(held, held.handled)
 
     def position(self, queue: MessageQueue) -> int | None:
         """The offset after what was handed out of a queue; None until it is known."""
@@ -329,10 +372,21 @@ class LitePull:
     def _commit_when_due(self, now: float) -> None:
         if self._settings.auto_commit and now >= self._commit_at:
             self._commit_at = now + self._settings.auto_commit_interval
-            self.commit_polled()
+            self._commit_handled()
+
+    def commit_last(self, *, polled: bool) -> None:
+        """Commit what was handled, and with `polled` also what the last `poll` returned."""
+        if polled and self._reader is None:
+            self._handled()
+        self._commit_handled()
 
     def commit_polled(self) -> list[MessageQueue]:
-        """Put the offsets of polled messages into the offset store. Returns their queues."""
+        """Commit what was handled or is in hand. Returns the queues."""
+        self._handled()
+        return self._commit_handled()
+
+    def _commit_handled(self) -> list[MessageQueue]:
+        """Put the offsets of handled messages into the offset store."""
         moved = []
         for queue, held in self._queues.items():
             if held.consume_offset >= 0:

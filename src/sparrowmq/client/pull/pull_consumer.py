@@ -168,13 +168,14 @@ class PullConsumer(PolledQueues):
             self._member.start()
 
     async def close(self) -> None:
-        """Leave the group: commit the polled messages and notify the brokers. Calls in flight fail.
+        """Leave the group: commit the polled messages and notify the brokers. Calls in flight fail. What a
+        loop has in hand is not committed.
 
         Takes at most `close_timeout` seconds. Idempotent; waits for a running start or close.
         """
-        await self._close(commit=True)
+        await self._close(polled=True)
 
-    async def _close(self, commit: bool) -> None:
+    async def _close(self, *, polled: bool) -> None:
         await self._life.settled()
         if self.state is State.CREATED:
             self._life.to(State.CLOSED)
@@ -183,8 +184,8 @@ class PullConsumer(PolledQueues):
         self._life.to(State.CLOSING)
         try:
             if self._member is not None and self._failure is None:
-                if commit and self._lite is not None and self.settings.auto_commit:
-                    self._lite.commit_polled()
+                if self._lite is not None and self.settings.auto_commit:
+                    self._lite.commit_last(polled=polled)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.settings.close_timeout):
                         await self._member.close()
@@ -215,7 +216,7 @@ class PullConsumer(PolledQueues):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # After an error the last batch may not have been processed, so it is delivered again.
-        await self._close(commit=error is None)
+        await self._close(polled=error is None)
 
     @property
     def late_results(self) -> int:
@@ -414,8 +415,6 @@ class PullConsumer(PolledQueues):
             moved: Sequence[MessageQueue] = (queue,)
         else:
             lite = self._need_lite()
-            if queue is None:
-                lite.handled()
             moved = lite.commit_polled() if queue is None else lite.commit(queue)
         known = {one: at for one in moved if (at := store.get(one)) is not None}
         try:

@@ -232,13 +232,18 @@ class PullConsumerFacade(Facade[AsyncPullConsumer]):
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """The messages of all queues, one at a time, until the consumer is closed.
 
-        A message counts as handled when the loop, or a `poll`, asks for the next one, or when `commit` is
-        called. The one at which a loop is left is delivered again after the consumer was closed. Raises the
-        errors of `poll`.
+        A message counts as handled when the loop asks for the next one, or when `commit` is called. The one
+        at which the loop is left, by `break` or an error, is delivered again. Raises the errors of `poll`,
+        and `InvalidStateError` when another loop or a `poll` has taken over.
         """
-        self._call(self._inner._need_lite)
-        while message := self._run(self._inner._next_message):
-            yield message
+        lite = self._call(self._inner._need_lite)
+        reader = lite.new_reader()
+        try:
+            while message := self._run(self._inner._next_message, reader):
+                yield message
+        finally:
+            with suppress(InvalidStateError):  # after a fork, or at exit
+                self._call(lambda: lite.leave(reader))
 
 
 class PullScheduleFacade(Facade[AsyncPullSchedule]):

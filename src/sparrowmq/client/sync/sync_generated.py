@@ -711,7 +711,8 @@ class PullConsumer(PullConsumerFacade):
         self._run(self._inner.start)
 
     def close(self) -> None:
-        """Leave the group: commit the polled messages and notify the brokers. Calls in flight fail.
+        """Leave the group: commit the polled messages and notify the brokers. Calls in flight fail. What a
+        loop has in hand is not committed.
 
         Takes at most `close_timeout` seconds. Idempotent; waits for a running start or close.
         """
@@ -876,9 +877,9 @@ class PullConsumer(PullConsumerFacade):
     def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:
         """The next messages of one queue, at most `pull_batch`; empty when none arrived in time.
 
-        `timeout` in seconds defaults to `poll_timeout` (5). The messages count as consumed: with
-        `auto_commit` a later poll commits them. Raises `InvalidStateError` when nothing is subscribed or
-        assigned, `SettingsError` for a negative timeout.
+        `timeout` in seconds defaults to `poll_timeout` (5). The messages count as handled when the next ones
+        are asked for, at `commit`, and when the consumer is closed without an error. Raises
+        `InvalidStateError` when nothing is subscribed or assigned, `SettingsError` for a negative timeout.
         """
         return self._run(self._inner.poll, timeout)
 
