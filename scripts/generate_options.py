@@ -37,6 +37,14 @@ def options_name(settings: str) -> str:
     return f"{settings.removesuffix('Settings')}Options"
 
 
+def plain_type(annotation: ast.expr) -> ast.expr:
+    """A field's type without its range."""
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
+        assert isinstance(annotation.slice, ast.Tuple)
+        return annotation.slice.elts[0]
+    return annotation
+
+
 def class_lines(definition: ast.ClassDef) -> list[str]:
     """The source of one TypedDict."""
     bases = [options_name(base.id) for base in definition.bases if isinstance(base, ast.Name)]
@@ -46,7 +54,7 @@ def class_lines(definition: ast.ClassDef) -> list[str]:
         lines.append("    name_server: str | None")
     for field in definition.body:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            kind = ast.unparse(field.annotation)
+            kind = ast.unparse(plain_type(field.annotation))
             lines.append(f"    {field.target.id}: {kind if kind.endswith('None') else f'{kind} | None'}")
     return lines
 

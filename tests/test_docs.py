@@ -403,7 +403,7 @@ def test_client_settings_are_those_of_the_code(heading: str, kind: Any, base: An
         if item.name not in inherited
     }
     shown = {}
-    for name, default, _ in page("docs/client.md").table(heading):
+    for name, _, default, _ in page("docs/client.md").table(heading):
         value = eval(default.strip("`"), {"Averagely": Averagely})
         shown[name.strip("`")] = sorted(value) if isinstance(value, set) else value
     assert shown == expected

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import types
+from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import pytest
+from tests.support import about
 
 from sparrowmq import aio
 from sparrowmq.client.base.hooks import Hook
-from sparrowmq.client.base.settings import ClientSettings, ConsumerSettings, ProducerSettings
-from sparrowmq.core.errors import SettingsError
+from sparrowmq.client.base.setting_types import declared
+from sparrowmq.client.base.settings import ClientSettings, ConsumerSettings, ProducerSettings, PullSettings
+from sparrowmq.core.errors import InvalidNameError, SettingsError
+
+NUMBERS = (None, types.UnionType)
+"""Where a type is a number, or a number or None."""
 
 
 @pytest.mark.parametrize(
@@ -49,6 +56,43 @@ def test_all_errors_are_reported_at_once() -> None:
     with pytest.raises(SettingsError) as error:
         ProducerSettings(retries="2", namesrv=5)
     assert len(str(error.value).splitlines()) == 2
+
+
+def test_types_ranges_and_choices_are_reported_together() -> None:
+    with pytest.raises(SettingsError, check=about(setting="retries", value="2")) as error:
+        ProducerSettings(retries="2", linger=31, compression="gzip", detector=True)  # type: ignore[arg-type]
+    named = [line.partition("=")[0] for line in str(error.value).splitlines()]
+    assert named == ["retries", "compression", "linger"], "conflicts are not looked for with wrong types"
+
+
+def test_conflicts_are_reported_with_the_rest() -> None:
+    with pytest.raises(SettingsError, check=about(setting="batch", value=0, limit=1)) as error:
+        ConsumerSettings(batch=0, pull_timeout=1.0, model="broadcasting", ordered=True, trace_topic="a b")
+    text = str(error.value)
+    for name in ("batch=0", "pull_timeout=1.0", "ordered=True", "'a b'"):
+        assert name in text
+    assert len(text.splitlines()) == 4
+
+
+def test_one_problem_is_raised_as_it_is() -> None:
+    with pytest.raises(InvalidNameError):
+        ClientSettings(namespace="a b")
+    with pytest.raises(SettingsError, check=about(setting="pull_timeout", limit=15.5, other="pull_hold")):
+        ConsumerSettings(pull_timeout=15.0)
+    with pytest.raises(SettingsError, check=about(setting="compression_level", limit=9, other="compression")):
+        ProducerSettings(compression_level=10)
+    with pytest.raises(SettingsError, check=about(setting="consume_from", value="middle")):
+        PullSettings(consume_from="middle")  # type: ignore[arg-type]
+    assert ProducerSettings(compression="zstd", compression_level=10).compression_level == 10
+
+
+@pytest.mark.parametrize("kind", [ClientSettings, ProducerSettings, ConsumerSettings, PullSettings])
+def test_every_number_has_a_range_that_its_default_is_in(kind: type) -> None:
+    defaults = {item.name: item.default for item in fields(kind)}
+    for name, (hint, span) in declared(kind).items():
+        if {int, float} & {hint, *get_args(hint)} and name != "consume_from" and get_origin(hint) in NUMBERS:
+            assert span is not None, f"{name} has no range"
+            assert defaults[name] is None or span.low <= defaults[name] <= span.high
 
 
 def test_valid_types_pass() -> None:

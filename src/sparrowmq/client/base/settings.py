@@ -1,4 +1,4 @@
-"""The settings of clients: frozen values, checked when they are made.
+"""The settings of clients: frozen values, checked when they are made; all problems are reported at once.
 
 Times are seconds, sizes bytes. Names follow RocketMQ's where the meaning is the same (client:B.1, D.1); the
 docstrings give RocketMQ's name when it differs.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from sparrowmq.client.base.hooks import Hook
 from sparrowmq.client.base.offset_store_protocol import OffsetStore
-from sparrowmq.client.base.setting_types import check_types
+from sparrowmq.client.base.setting_types import ValueRange, check_settings
 from sparrowmq.core.allocation import AllocateStrategy, Averagely
 from sparrowmq.core.clock import epoch_ms
-from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.errors import SettingsError, SparrowError
 from sparrowmq.core.message import BODY_BYTES_MAX, POP_MAX, MessageQueue
 from sparrowmq.core.names import TRACE_TOPIC, check_namespace, check_topic
 from sparrowmq.transport.signing import Credentials
@@ -51,28 +51,33 @@ RETRY_CODES: Final[dict[str, frozenset[int]]] = {
 
 def check_range(name: str, value: float, low: float, high: float, unit: str = "") -> None:
     """Raise `SettingsError` unless `low <= value <= high`."""
-    if not low <= value <= high:
-        raise SettingsError(
-            f"{name}={value!r} is out of range: must be {low:.15g} to {high:.15g}{unit and f' {unit}'}",
-            name,
-            value,
-            limit=low if value < low else high,
-        )
+    if (problem := ValueRange(low, high, unit).problem(name, value)) is not None:
+        raise problem
 
 
-def _check_choice(name: str, value: str, choices: tuple[str, ...], more: str = "") -> None:
-    if value not in choices:
-        known = " or ".join(map(repr, choices))
-        raise SettingsError(f"{name}={value!r} is unknown; choose {known}{more}", name, value)
-
-
-def _together(name: str, value: object, other: str, other_value: object) -> None:
-    """Raise `SettingsError` if only one of two settings is given."""
+def _together(name: str, value: object, other: str, other_value: object) -> Iterator[SettingsError]:
+    """A problem if only one of two settings is given."""
     if (value is None) != (other_value is None):
         missing, given = (name, other) if value is None else (other, name)
-        raise SettingsError(
-            f"{missing} is missing: {name} and {other} must be given together", missing, other=given
-        )
+        text = f"{missing} is missing: {name} and {other} must be given together"
+        yield SettingsError(text, missing, other=given)
+
+
+def _apart(setting: str, *others: tuple[str, bool]) -> Iterator[SettingsError]:
+    """A problem for each of `others` that is given although `setting` excludes it."""
+    name = setting.partition("=")[0]
+    for other, given in others:
+        if given:
+            text = f"{setting} cannot be combined with {other}; leave one of them out"
+            yield SettingsError(text, name, other=other.partition("=")[0])
+
+
+def _raised(check: Callable[..., object], *values: object) -> Iterator[SparrowError]:
+    """The problem that `check` raises."""
+    try:
+        check(*values)
+    except SparrowError as error:
+        yield error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,17 +99,17 @@ class ClientSettings:
     instance_name: str | None = None
     client_ip: str | None = None
     unit_name: str | None = None
-    connect_timeout: float = 3.0
-    request_timeout: float = 3.0
+    connect_timeout: Annotated[float, ValueRange(0.01, 3600, "seconds")] = 3.0
+    request_timeout: Annotated[float, ValueRange(0.01, 3600, "seconds")] = 3.0
     """Seconds for requests for routes, heartbeats and member lists (`mqClientApiTimeout`)."""
-    route_interval: float = 30.0
+    route_interval: Annotated[float, ValueRange(0.01, 3600, "seconds")] = 30.0
     """Seconds between refreshes of routes (`pollNameServerInterval`)."""
-    heartbeat_interval: float = 30.0
+    heartbeat_interval: Annotated[float, ValueRange(0.01, 3600, "seconds")] = 30.0
     heartbeat_v2: bool = False
     """Omit unchanged subscriptions from periodic heartbeats to brokers that support this: SparrowMQ's, and
     Apache's since 5.1 (`useHeartbeatV2`, client:A-63).
     """
-    close_timeout: float = 10.0
+    close_timeout: Annotated[float, ValueRange(0, 3600, "seconds")] = 10.0
     """Seconds `close` may take; unfinished work is then cancelled."""
     compat: Compat = "5.x"
     """Which version's behaviour to follow where RocketMQ's clients differ (client:G)."""
@@ -122,7 +127,7 @@ class ClientSettings:
     """`cloud`: traces go to the topics `rmq_sys_TRACE_DATA_<region>` of the brokers' regions, regardless of
     `trace_topic` (`accessChannel`).
     """
-    trace_batch: int = 10
+    trace_batch: Annotated[int, ValueRange(1, 20)] = 10
     """Records in one trace message (`traceMsgBatchNum`); fewer are sent after 5 s."""
     namespace: str | None = None
     """Namespace of topics and groups: their names are `<namespace>%<name>` at the brokers (client:B.23)."""
@@ -150,73 +155,68 @@ class ClientSettings:
     """False accepts any certificate, as RocketMQ's clients do by default; only for tests."""
 
     def __post_init__(self) -> None:
-        check_types(self)
-        self._check_client_ip()
-        self._check_security()
-        check_topic(self.trace_topic)
-        check_range("trace_batch", self.trace_batch, 1, 20)
-        _check_choice("compat", self.compat, ("5.x", "4.9"))
-        _check_choice("access_channel", self.access_channel, ("local", "cloud"))
-        for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
-            check_range(name, getattr(self, name), 0.01, 3600, "seconds")
-        check_range("close_timeout", self.close_timeout, 0, 3600, "seconds")
+        check_settings(self, self._conflicts)
 
-    def _check_client_ip(self) -> None:
-        if self.client_ip is None:
-            return
-        try:
-            ipaddress.ip_address(self.client_ip.removeprefix("[").removesuffix("]"))
-        except ValueError:
-            raise SettingsError(
-                f"client_ip={self.client_ip!r} is not an IP address; it identifies this client at brokers: "
-                f"give one such as 10.0.0.5, or leave it out",
-                "client_ip",
-                self.client_ip,
-            ) from None
-
-    def _check_security(self) -> None:
-        _together("access_key", self.access_key, "secret_key", self.secret_key)
+    def _conflicts(self) -> Iterator[SparrowError]:
+        """What is wrong beyond the types and ranges of single settings."""
+        yield from _raised(check_topic, self.trace_topic)
+        if self.client_ip is not None:
+            yield from _raised(_check_address, self.client_ip)
+        yield from _together("access_key", self.access_key, "secret_key", self.secret_key)
         if self.access_key is not None and self.secret_key is not None:
-            Credentials(self.access_key, self.secret_key)
-        _together("tls_cert", self.tls_cert, "tls_key", self.tls_key)
+            yield from _raised(Credentials, self.access_key, self.secret_key)
+        yield from _together("tls_cert", self.tls_cert, "tls_key", self.tls_key)
         if not self.tls and (self.tls_ca or self.tls_cert):
-            raise SettingsError("tls_ca or tls_cert is given, but TLS is off; set tls=True", "tls", False)
+            text = "tls_ca or tls_cert is given, but TLS is off; set tls=True"
+            yield SettingsError(text, "tls", False)
         if self.namespace:
-            check_namespace(self.namespace)
+            yield from _raised(check_namespace, self.namespace)
+
+
+def _check_address(client_ip: str) -> None:
+    try:
+        ipaddress.ip_address(client_ip.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        raise SettingsError(
+            f"client_ip={client_ip!r} is not an IP address; it identifies this client at brokers: "
+            f"give one such as 10.0.0.5, or leave it out",
+            "client_ip",
+            client_ip,
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(ClientSettings):
     """Settings of a producer (client:B.1)."""
 
-    send_timeout: float = 3.0
+    send_timeout: Annotated[float, ValueRange(0.001, 3600, "seconds")] = 3.0
     """Seconds for one send, including retries (`sendMsgTimeout`)."""
-    retries: int = 2
+    retries: Annotated[int, ValueRange(0, 100)] = 2
     """Retries after the first attempt (`retryTimesWhenSendFailed`)."""
-    retries_async: int = 2
+    retries_async: Annotated[int, ValueRange(0, 100)] = 2
     """Retries of asynchronous sends, only after lost connections and missing responses
     (`retryTimesWhenSendAsyncFailed`).
     """
     retry_codes: frozenset[int] | None = None
     """Response codes after which a send is retried (`retryResponseCodes`); None: depends on `compat`."""
-    try_timeout: float | None = None
+    try_timeout: Annotated[float | None, ValueRange(0.001, 3600, "seconds")] = None
     """Seconds for one attempt, except the last (`sendMsgMaxTimeoutPerRequest`); None: the rest of
     `send_timeout`, shared with further attempts at other brokers.
     """
     retry_not_stored_ok: bool = False
     """Try another broker when a message was stored but not flushed or replicated in time."""
-    compress_over: int = 4096
+    compress_over: Annotated[int, ValueRange(1, 2**31 - 1, "bytes")] = 4096
     """Bodies of this size or more are compressed (`compressMsgBodyOverHowmuch`)."""
     compression: Compression = "zlib"
-    compression_level: int = 5
-    message_bytes_max: int = BODY_BYTES_MAX
+    compression_level: Annotated[int, ValueRange(0, 22)] = 5
+    message_bytes_max: Annotated[int, ValueRange(1, 15 * MIB, "bytes")] = BODY_BYTES_MAX
     """Maximum size of a body before compression, and of an encoded batch (`maxMessageSize`)."""
     create_topic_key: str = "TBW102"
-    create_topic_queues: int = 4
+    create_topic_queues: Annotated[int, ValueRange(1, 65535)] = 4
     """Queues per broker when a send creates its topic (`defaultTopicQueueNums`)."""
-    in_flight_max: int = 10_000
+    in_flight_max: Annotated[int, ValueRange(1, 65535)] = 10_000
     """Maximum number of sends in flight (`backPressureForAsyncSendNum`)."""
-    in_flight_bytes_max: int = 100 * MIB
+    in_flight_bytes_max: Annotated[int, ValueRange(MIB, 2**40, "bytes")] = 100 * MIB
     """Maximum bytes of sends in flight (`backPressureForAsyncSendSize`)."""
     topics: Sequence[str] = ()
     """Topics whose routes are loaded at start, so that the first send does not wait for them."""
@@ -229,66 +229,52 @@ class ProducerSettings(ClientSettings):
     """For each threshold, how many ms the broker is avoided (`notAvailableDuration`)."""
     detector: bool = False
     """Check whether failed brokers are available again (`startDetectorEnable`); needs `latency_fault`."""
-    detect_timeout: float = 0.2
-    detect_interval: float = 2.0
-    linger: float = 0.0
+    detect_timeout: Annotated[float, ValueRange(0.001, 60, "seconds")] = 0.2
+    detect_interval: Annotated[float, ValueRange(0.01, 3600, "seconds")] = 2.0
+    linger: Annotated[float, ValueRange(0, 30, "seconds")] = 0.0
     """Seconds an asynchronous send may wait for others to form a batch; 0 disables batching."""
-    linger_bytes: int = 32 * 1024
+    linger_bytes: Annotated[int, ValueRange(1, 2 * MIB, "bytes")] = 32 * 1024
     """Size at which such a batch is sent immediately (`batchMaxBytes`)."""
-    linger_total_bytes: int = 32 * MIB
+    linger_total_bytes: Annotated[int, ValueRange(1, 2**40, "bytes")] = 32 * MIB
     """Bytes that may wait in total; further messages are sent without batching (`totalBatchMaxBytes`)."""
 
     idempotent: bool = False
     """Number the messages, so that SparrowMQ's brokers store a repeated send only once."""
 
-    check_threads: int = 1
+    check_threads: Annotated[int, ValueRange(1, 1000)] = 1
     """How many plain `check` functions of a transaction listener run at once (`checkThreadPoolMaxSize`)."""
-    checks_max: int = 2000
+    checks_max: Annotated[int, ValueRange(1, 10**6)] = 2000
     """Transaction checks that may be queued (`checkRequestHoldMax`)."""
 
-    def __post_init__(self) -> None:
-        ClientSettings.__post_init__(self)
-        self._check_strategy()
-        check_range("check_threads", self.check_threads, 1, 1000)
-        check_range("checks_max", self.checks_max, 1, 10**6)
-        check_range("send_timeout", self.send_timeout, 0.001, 3600, "seconds")
-        check_range("retries", self.retries, 0, 100)
-        check_range("compress_over", self.compress_over, 1, 2**31 - 1, "bytes")
-        check_range("compression_level", self.compression_level, 0, 9 if self.compression == "zlib" else 22)
-        check_range("message_bytes_max", self.message_bytes_max, 1, 15 * MIB, "bytes")
-        check_range("create_topic_queues", self.create_topic_queues, 1, 65535)
-        check_range("in_flight_max", self.in_flight_max, 1, 65535)
-        check_range("in_flight_bytes_max", self.in_flight_bytes_max, MIB, 2**40, "bytes")
-        check_range("retries_async", self.retries_async, 0, 100)
-        if self.try_timeout is not None:
-            check_range("try_timeout", self.try_timeout, 0.001, 3600, "seconds")
-        check_range("linger", self.linger, 0, 30, "seconds")
-        check_range("linger_bytes", self.linger_bytes, 1, 2 * MIB, "bytes")
-        check_range("linger_total_bytes", self.linger_total_bytes, 1, 2**40, "bytes")
-        _check_choice("compression", self.compression, ("zlib", "lz4", "zstd"))
-
-    def _check_strategy(self) -> None:
-        """Check that the settings of the latency fault strategy agree."""
-        check_range("detect_timeout", self.detect_timeout, 0.001, 60, "seconds")
-        check_range("detect_interval", self.detect_interval, 0.01, 3600, "seconds")
+    def _conflicts(self) -> Iterator[SparrowError]:
+        yield from ClientSettings._conflicts(self)
+        if self.compression == "zlib" and self.compression_level > 9:
+            yield SettingsError(
+                f"compression_level={self.compression_level} is out of range: zlib has 0 to 9; choose "
+                "another level or compression",
+                "compression_level",
+                self.compression_level,
+                limit=9,
+                other="compression",
+            )
         if self.detector and not self.latency_fault:
-            raise SettingsError(
+            yield SettingsError(
                 "detector=True has no effect without latency_fault=True; set both or neither",
                 "detector",
                 other="latency_fault",
             )
-        _together("latency_max", self.latency_max, "not_available", self.not_available)
+        yield from _together("latency_max", self.latency_max, "not_available", self.not_available)
         if self.latency_max is not None and self.not_available is not None:
             if not self.latency_max or len(self.latency_max) != len(self.not_available):
-                raise SettingsError(
+                yield SettingsError(
                     f"latency_max has {len(self.latency_max)} entries and not_available "
                     f"{len(self.not_available)}; give the same number of each, at least one",
                     "latency_max",
                     self.latency_max,
                     other="not_available",
                 )
-            if list(self.latency_max) != sorted(self.latency_max) or min(*self.not_available, 0) < 0:
-                raise SettingsError(
+            elif list(self.latency_max) != sorted(self.latency_max) or min(*self.not_available, 0) < 0:
+                yield SettingsError(
                     "latency_max must ascend, and not_available must not be negative",
                     "latency_max",
                     self.latency_max,
@@ -309,62 +295,62 @@ class ConsumerSettings(ClientSettings):
     ordered: bool = False
     """Handle the messages of each queue one at a time, in order (client:D.11)."""
     consume_from: ConsumeFrom = "last"
-    threads: int = 20
+    threads: Annotated[int, ValueRange(1, 1000)] = 20
     """Maximum number of concurrent handlers: threads for plain functions, tasks for async ones
     (`consumeThreadMax`).
     """
-    batch: int = 1
+    batch: Annotated[int, ValueRange(1, 1024)] = 1
     """Messages per handler call; above 1 the handler gets a list (`consumeMessageBatchMaxSize`)."""
-    pull_batch: int = 32
+    pull_batch: Annotated[int, ValueRange(1, 1024)] = 32
     """Messages requested per pull (`pullBatchSize`); Apache's brokers return at most 32."""
-    pull_batch_behind: int = 512
+    pull_batch_behind: Annotated[int, ValueRange(1, 65535)] = 512
     """The same while the queue's backlog is larger than `pull_batch`; only SparrowMQ's brokers return more
     than 32.
     """
-    pull_bytes: int = 256 * 1024
+    pull_bytes: Annotated[int, ValueRange(1, 8 * MIB, "bytes")] = 256 * 1024
     """Bytes requested per pull (`pullBatchSizeInBytes`)."""
-    pull_hold: float = 15.0
+    pull_hold: Annotated[float, ValueRange(0, 3600, "seconds")] = 15.0
     """Seconds a broker may hold a pull while there are no messages."""
-    pull_timeout: float = 30.0
-    pull_interval: float = 0.0
-    queue_messages_max: int = 1000
+    pull_timeout: Annotated[float, ValueRange(0.5, 7200, "seconds")] = 30.0
+    pull_interval: Annotated[float, ValueRange(0, 65.535, "seconds")] = 0.0
+    queue_messages_max: Annotated[int, ValueRange(1, 65535)] = 1000
     """Pulling of a queue pauses above this number of its unfinished messages (`pullThresholdForQueue`)."""
-    queue_bytes_max: int = 100 * MIB
+    queue_bytes_max: Annotated[int, ValueRange(1, 1024 * MIB, "bytes")] = 100 * MIB
     """Pulling of a queue pauses above this many bytes of its unfinished messages
     (`pullThresholdSizeForQueue`).
     """
-    queue_span_max: int = 2000
+    queue_span_max: Annotated[int, ValueRange(1, 65535)] = 2000
     """Pulling pauses above this distance between the smallest and largest unfinished offset
     (`consumeConcurrentlyMaxSpan`).
     """
-    topic_messages_max: int | None = None
+    topic_messages_max: Annotated[int | None, ValueRange(1, 6_553_500)] = None
     """The same limit for all assigned queues of a topic, divided among them (`pullThresholdForTopic`)."""
-    topic_bytes_max: int | None = None
+    topic_bytes_max: Annotated[int | None, ValueRange(1, 102_400 * MIB, "bytes")] = None
     """As above, for bytes (`pullThresholdSizeForTopic`)."""
-    max_reconsume_times: int = -1
+    max_reconsume_times: Annotated[int, ValueRange(-1, 2**31 - 1)] = -1
     """Retries before a message becomes a dead letter; -1 means the group's own limit (`sparrow group create
     --retries`, 16 by default), and no limit in ordered consumption.
     """
-    suspend_time: float = 1.0
-    """Seconds an ordered queue pauses after a failure (`suspendCurrentQueueTimeMillis`); 0.01 to 30."""
+    suspend_time: Annotated[float, ValueRange(0.01, 30, "seconds")] = 1.0
+    """Seconds an ordered queue pauses after a failure (`suspendCurrentQueueTimeMillis`)."""
     auto_commit: bool = True
     """False: ordered handlers commit explicitly, by returning `ConsumeResult.COMMIT` (client:D-66)."""
-    consume_timeout: float = 15 * 60.0
+    consume_timeout: Annotated[float, ValueRange(0.001, 86_400, "seconds")] = 15 * 60.0
     """Seconds a message may stay unfinished before it goes to retry; its async handler is then cancelled."""
-    redeliver_delay: float = 5.0
+    redeliver_delay: Annotated[float, ValueRange(0.001, 86_400, "seconds")] = 5.0
     """Seconds until a message that could not be sent back is redelivered locally (client:D-54)."""
-    persist_interval: float = 5.0
+    persist_interval: Annotated[float, ValueRange(0.001, 86_400, "seconds")] = 5.0
     """Seconds between commits of consumer offsets (`persistConsumerOffsetInterval`)."""
-    rebalance_interval: float = 20.0
-    rebalance_interval_min: float = 1.0
+    rebalance_interval: Annotated[float, ValueRange(0.001, 86_400, "seconds")] = 20.0
+    rebalance_interval_min: Annotated[float, ValueRange(0, 3600, "seconds")] = 1.0
     """Minimum seconds between two rebalances, and the delay after an incomplete one (client:C-07)."""
-    error_delay: float = 1.0
+    error_delay: Annotated[float, ValueRange(0.001, 3600, "seconds")] = 1.0
     """Seconds a queue pauses after a failed pull (`pullTimeDelayMillsWhenException`)."""
     allocate: AllocateStrategy = Averagely()  # noqa: RUF009 - a strategy is frozen
     """Assigns queues to members; all members of a group must use the same strategy
     (`allocateMessageQueueStrategy`).
     """
-    lock_interval: float = 20.0
+    lock_interval: Annotated[float, ValueRange(0.001, 86_400, "seconds")] = 20.0
     """Seconds between renewals of the locks of ordered queues (`rocketmq.client.rebalance.lockInterval`)."""
     post_subscription: bool = False
     """Send the expression with every pull (`postSubscriptionWhenPull`)."""
@@ -383,84 +369,45 @@ class ConsumerSettings(ClientSettings):
     set for a group. Needs RocketMQ 5 or SparrowMQ; if a broker does not decide, the members divide the queues
     as usual.
     """
-    pop_invisible: float = 60.0
+    pop_invisible: Annotated[float, ValueRange(1, 3 * 86_400, "seconds")] = 60.0
     """Seconds that a message received by POP is hidden from other members; what is not handled by then comes
     again (`popInvisibleTime`).
     """
-    pop_batch: int = 32
+    pop_batch: Annotated[int, ValueRange(1, POP_MAX)] = 32
     """Messages requested per POP (`popBatchNums`)."""
-    pop_unfinished_max: int = 96
+    pop_unfinished_max: Annotated[int, ValueRange(1, 100_000)] = 96
     """Above this many unfinished messages of a topic at a broker no more are requested by POP
     (`popThresholdForQueue`).
     """
     managed: bool = False
     """Let a coordinator assign the queues, with fences at SparrowMQ's brokers."""
 
-    def __post_init__(self) -> None:
-        ClientSettings.__post_init__(self)
-        self._check_model()
-        _check_consume_from(self.consume_from)
-        check_range("threads", self.threads, 1, 1000)
-        check_range("batch", self.batch, 1, 1024)
-        check_range("pull_batch", self.pull_batch, 1, 1024)
-        check_range("pop_invisible", self.pop_invisible, 1, 3 * 86_400, "seconds")
-        check_range("pop_batch", self.pop_batch, 1, POP_MAX)
-        check_range("pop_unfinished_max", self.pop_unfinished_max, 1, 100_000)
-        check_range("pull_batch_behind", self.pull_batch_behind, 1, 65535)
-        check_range("pull_bytes", self.pull_bytes, 1, 8 * MIB, "bytes")
-        check_range("pull_hold", self.pull_hold, 0, 3600, "seconds")
-        check_range("pull_timeout", self.pull_timeout, self.pull_hold + 0.5, 7200, "seconds")
-        check_range("pull_interval", self.pull_interval, 0, 65.535, "seconds")
-        check_range("queue_messages_max", self.queue_messages_max, 1, 65535)
-        check_range("queue_bytes_max", self.queue_bytes_max, 1, 1024 * MIB, "bytes")
-        check_range("queue_span_max", self.queue_span_max, 1, 65535)
-        if self.topic_messages_max is not None:
-            check_range("topic_messages_max", self.topic_messages_max, 1, 6553500)
-        if self.topic_bytes_max is not None:
-            check_range("topic_bytes_max", self.topic_bytes_max, 1, 102400 * MIB, "bytes")
-        check_range("max_reconsume_times", self.max_reconsume_times, -1, 2**31 - 1)
-        check_range("suspend_time", self.suspend_time, 0.01, 30, "seconds")
-        for name in (
-            "consume_timeout",
-            "redeliver_delay",
-            "persist_interval",
-            "rebalance_interval",
-            "lock_interval",
-        ):
-            check_range(name, getattr(self, name), 0.001, 86400, "seconds")
-        check_range("rebalance_interval_min", self.rebalance_interval_min, 0, 3600, "seconds")
-        check_range("error_delay", self.error_delay, 0.001, 3600, "seconds")
-
-    def _check_model(self) -> None:
-        """Check that `model` and `ordered` are compatible."""
-        _check_choice("model", self.model, ("clustering", "broadcasting"))
+    def _conflicts(self) -> Iterator[SparrowError]:
+        yield from ClientSettings._conflicts(self)
+        yield from _raised(_check_consume_from, self.consume_from)
+        yield from _above_hold(self.pull_timeout, self.pull_hold)
         if self.model == "broadcasting" and self.ordered:
-            raise SettingsError(
+            yield SettingsError(
                 "ordered=True cannot be combined with model='broadcasting': order needs queues that one "
                 "member has locked, and broadcasting gives every queue to all members",
                 "ordered",
                 other="model",
             )
-        if self.model == "broadcasting" and self.server_assignment:
-            raise SettingsError(
-                "server_assignment=True cannot be combined with model='broadcasting'; leave it out",
-                "server_assignment",
-                other="model",
+        if self.server_assignment:
+            yield from _apart(
+                "server_assignment=True",
+                ("model='broadcasting'", self.model == "broadcasting"),
+                ("ordered=True", self.ordered),
             )
         if self.managed:
-            _check_managed(
+            yield from _apart(
+                "managed=True",
                 ("model='broadcasting'", self.model == "broadcasting"),
                 ("server_assignment=True", self.server_assignment),
                 ("a custom offset_store", self.offset_store is not None),
             )
-        if self.ordered and self.server_assignment:
-            raise SettingsError(
-                "server_assignment=True cannot be combined with ordered=True; leave it out",
-                "server_assignment",
-                other="ordered",
-            )
         if not self.auto_commit and not self.ordered:
-            raise SettingsError(
+            yield SettingsError(
                 "auto_commit=False needs ordered consumption; set ordered=True as well",
                 "auto_commit",
                 other="ordered",
@@ -468,19 +415,21 @@ class ConsumerSettings(ClientSettings):
 
 
 def _check_consume_from(start: ConsumeFrom) -> None:
-    if isinstance(start, str):
-        _check_choice("consume_from", start, ("last", "first"), " or a datetime")
-    else:
+    if not isinstance(start, str):
         epoch_ms("consume_from", start)
 
 
-def _check_managed(*settings: tuple[str, bool]) -> None:
-    """Refuse settings that are incompatible with a coordinator's plans."""
-    for name, wrong in settings:
-        if wrong:
-            raise SettingsError(
-                f"managed=True cannot be combined with {name}; leave one of them out", "managed", other=name
-            )
+def _above_hold(timeout: float, hold: float) -> Iterator[SettingsError]:
+    """A problem if a pull may be held for longer than its timeout."""
+    if timeout < hold + 0.5:
+        yield SettingsError(
+            f"pull_timeout={timeout!r} is too short: must be {hold + 0.5:.15g} seconds or more, for pulls "
+            f"that brokers hold for pull_hold={hold!r}",
+            "pull_timeout",
+            timeout,
+            limit=hold + 0.5,
+            other="pull_hold",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -506,32 +455,32 @@ class PullSettings(ClientSettings):
     consume_from: ConsumeFrom = "last"
     auto_commit: bool = True
     """Whether `poll` commits the messages of earlier polls every `auto_commit_interval` seconds."""
-    auto_commit_interval: float = 5.0
-    pull_batch: int = 10
+    auto_commit_interval: Annotated[float, ValueRange(1, 86_400, "seconds")] = 5.0
+    pull_batch: Annotated[int, ValueRange(1, 1024)] = 10
     """Messages requested per pull (`pullBatchSize`), which is also the most one `poll` returns."""
-    pull_bytes: int = 256 * 1024
+    pull_bytes: Annotated[int, ValueRange(1, 8 * MIB, "bytes")] = 256 * 1024
     """Bytes requested per pull (`pullBatchSizeInBytes`)."""
-    pull_hold: float = 20.0
+    pull_hold: Annotated[float, ValueRange(0, 3600, "seconds")] = 20.0
     """Seconds a broker may hold a pull while there are no messages (`brokerSuspendMaxTimeMillis`)."""
-    pull_timeout: float = 30.0
+    pull_timeout: Annotated[float, ValueRange(0.5, 7200, "seconds")] = 30.0
     """Timeout of such a pull in seconds (`consumerTimeoutMillisWhenSuspend`); must exceed `pull_hold`."""
-    poll_timeout: float = 5.0
+    poll_timeout: Annotated[float, ValueRange(0, 86_400, "seconds")] = 5.0
     """Seconds `poll` waits for messages when called without `timeout` (`pollTimeoutMillis`)."""
-    messages_max: int = 10_000
+    messages_max: Annotated[int, ValueRange(1, 2**31 - 1)] = 10_000
     """Pulling pauses above this number of unfinished messages of all queues (`pullThresholdForAll`)."""
-    queue_messages_max: int = 1000
+    queue_messages_max: Annotated[int, ValueRange(1, 65535)] = 1000
     """Pulling of a queue pauses above this number of its unfinished messages (`pullThresholdForQueue`)."""
-    queue_bytes_max: int = 100 * MIB
+    queue_bytes_max: Annotated[int, ValueRange(1, 1024 * MIB, "bytes")] = 100 * MIB
     """Pulling of a queue pauses above this many bytes of its unfinished messages
     (`pullThresholdSizeForQueue`).
     """
-    queue_span_max: int = 2000
+    queue_span_max: Annotated[int, ValueRange(1, 65535)] = 2000
     """Pulling of a queue pauses above this distance between its smallest and largest unfinished offset
     (`consumeMaxSpan`).
     """
-    topic_check_interval: float = 30.0
+    topic_check_interval: Annotated[float, ValueRange(0.001, 86_400, "seconds")] = 30.0
     """Seconds between checks of topics with a change listener (`topicMetadataCheckIntervalMillis`)."""
-    persist_interval: float = 5.0
+    persist_interval: Annotated[float, ValueRange(0.001, 86_400, "seconds")] = 5.0
     """Seconds between two sends of committed offsets (`persistConsumerOffsetInterval`)."""
     announce: bool = True
     """Whether heartbeats announce the group from the start, as in RocketMQ's pull consumer. The first
@@ -545,35 +494,22 @@ class PullSettings(ClientSettings):
     """
     rebalance: bool = True
     """Whether registered and subscribed topics are shared among the members (`enableRebalance`)."""
-    rebalance_interval: float = 20.0
-    rebalance_interval_min: float = 1.0
-    error_delay: float = 1.0
+    rebalance_interval: Annotated[float, ValueRange(0.001, 86_400, "seconds")] = 20.0
+    rebalance_interval_min: Annotated[float, ValueRange(0, 3600, "seconds")] = 1.0
+    error_delay: Annotated[float, ValueRange(0.001, 86_400, "seconds")] = 1.0
     """Seconds a queue pauses after a failed pull (`pullTimeDelayMillsWhenException`)."""
-    max_reconsume_times: int = -1
+    max_reconsume_times: Annotated[int, ValueRange(-1, 2**31 - 1)] = -1
     """Retries of a message returned with `send_back` before it becomes a dead letter; -1 means the group's
     own limit.
     """
 
-    def __post_init__(self) -> None:
-        ClientSettings.__post_init__(self)
-        _check_consume_from(self.consume_from)
-        _check_choice("model", self.model, ("clustering", "broadcasting"))
-        check_range("auto_commit_interval", self.auto_commit_interval, 1, 86400, "seconds")
-        check_range("pull_batch", self.pull_batch, 1, 1024)
-        check_range("pull_bytes", self.pull_bytes, 1, 8 * MIB, "bytes")
-        check_range("pull_hold", self.pull_hold, 0, 3600, "seconds")
-        check_range("pull_timeout", self.pull_timeout, self.pull_hold + 0.5, 7200, "seconds")
-        check_range("poll_timeout", self.poll_timeout, 0, 86400, "seconds")
-        check_range("messages_max", self.messages_max, 1, 2**31 - 1)
-        check_range("queue_messages_max", self.queue_messages_max, 1, 65535)
-        check_range("queue_bytes_max", self.queue_bytes_max, 1, 1024 * MIB, "bytes")
-        check_range("queue_span_max", self.queue_span_max, 1, 65535)
-        for name in ("topic_check_interval", "persist_interval", "rebalance_interval", "error_delay"):
-            check_range(name, getattr(self, name), 0.001, 86400, "seconds")
-        check_range("rebalance_interval_min", self.rebalance_interval_min, 0, 3600, "seconds")
-        check_range("max_reconsume_times", self.max_reconsume_times, -1, 2**31 - 1)
+    def _conflicts(self) -> Iterator[SparrowError]:
+        yield from ClientSettings._conflicts(self)
+        yield from _raised(_check_consume_from, self.consume_from)
+        yield from _above_hold(self.pull_timeout, self.pull_hold)
         if self.managed:
-            _check_managed(
+            yield from _apart(
+                "managed=True",
                 ("model='broadcasting'", self.model == "broadcasting"),
                 ("rebalance=False", not self.rebalance),
                 ("a custom offset_store", self.offset_store is not None),
