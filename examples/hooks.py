@@ -10,30 +10,31 @@ import time
 from collections import Counter
 
 import sparrowmq as mq
+from sparrowmq.hooks import CheckForbiddenContext, CheckForbiddenHook, SendContext, SendHook
 
 
-class Metrics(mq.SendHook):
+class Metrics(SendHook):
     """Counts how sends end and how long they take; marks every message with the request it belongs to."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
         self.seconds = 0.0
 
-    def before_send(self, context: mq.SendContext) -> None:
+    def before_send(self, context: SendContext) -> None:
         """Called before every attempt."""
         context.data = time.perf_counter()
         context.properties["request"] = "r-17"
 
-    def after_send(self, context: mq.SendContext) -> None:
+    def after_send(self, context: SendContext) -> None:
         """Called after every attempt."""
         self.seconds += time.perf_counter() - context.data
         self.outcomes["failed" if context.error else "stored"] += 1
 
 
-class NoSecrets(mq.CheckForbiddenHook):
+class NoSecrets(CheckForbiddenHook):
     """Rejects bodies that look like secrets."""
 
-    def check_forbidden(self, context: mq.CheckForbiddenContext) -> None:
+    def check_forbidden(self, context: CheckForbiddenContext) -> None:
         """Raise to reject the message."""
         if context.message.body.startswith(b"password="):
             raise mq.ClientError("secrets may not be sent")

@@ -12,13 +12,14 @@ import random
 import sys
 
 import sparrowmq as mq
+from sparrowmq.hooks import RpcHook
 from sparrowmq.protocol.frame import Command
 
 TOPIC = "ExampleReadings"
 COUNT = 2000
 
 
-class LosesAnswers(mq.RpcHook):
+class LosesAnswers(RpcHook):
     """A bad network: all requests arrive, but only half of the responses to sends."""
 
     def __init__(self) -> None:

@@ -47,7 +47,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     | frozenset({"public"}),
     "public": frozenset({"core", "client"}),
 }
-"""What a package may import. `public` is what users write: `sparrowmq`, `sparrowmq.aio`."""
+"""What a package may import. `public` is what users write: `sparrowmq`, `sparrowmq.aio`, `sparrowmq.hooks`.
+"""
 
 WHEN_RUN: dict[str, frozenset[str]] = {
     "cli": frozenset({"runtime", "store", "columnar", "spark", "coordinator", "torture"}),

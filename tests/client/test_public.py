@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import sparrowmq
-from sparrowmq import aio
+from sparrowmq import aio, hooks
 
 SOURCE = Path(sparrowmq.__file__)
 
@@ -45,6 +45,12 @@ def test_asyncio_provides_the_same_names() -> None:
         "PushConsumer",
         "SimpleConsumer",
     }
+
+
+def test_hooks_have_a_module_of_their_own() -> None:
+    assert sorted(hooks.__all__) == sorted(sparrowmq._HOMES["sparrowmq.client.base.hooks"].split())
+    for name in hooks.__all__:
+        assert getattr(hooks, name) is getattr(sparrowmq, name)
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
