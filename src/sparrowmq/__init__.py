@@ -4,7 +4,7 @@ The synchronous client is here; the asyncio one, with the same names, in `sparro
 
     import sparrowmq as mq
 
-    with mq.Producer("orders", namesrv="127.0.0.1:9876") as producer:
+    with mq.Producer("orders", name_server="127.0.0.1:9876") as producer:
         producer.send(mq.Message("TopicTest", b"hello", tags="TagA", keys=["k1"]))
 
 Importing the package starts nothing and reads nothing; names are loaded on first use, so that servers do not

@@ -2,7 +2,7 @@
 
     from sparrowmq.otel import MeterHook, OpenTelemetryHook
 
-    settings = mq.ProducerSettings(hooks=[OpenTelemetryHook(), MeterHook()])
+    producer = mq.Producer("orders", hooks=[OpenTelemetryHook(), MeterHook()])
 
 Needs OpenTelemetry's API: `pip install 'sparrowmq[otel]'`; nothing outside this package imports it.
 """

@@ -90,7 +90,7 @@ class Admin(
 ):
     """Queries and administers clusters.
 
-        async with Admin(namesrv="127.0.0.1:9876") as admin:
+        async with Admin(name_server="127.0.0.1:9876") as admin:
             await admin.create_topic("TopicTest", queues=8)
 
     Errors: `BrokerError` with the server's response code, `TransportError`, `NoRouteError` for unknown

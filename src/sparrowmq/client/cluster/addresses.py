@@ -42,7 +42,9 @@ def resolve_namesrv(text: str | None, environment: Mapping[str, str] | None = No
     """
     addresses = find_namesrv(text, environment)
     if not addresses:
-        raise NoNameServerError("no name server is known: give namesrv='host:port', or set SPARROW_NAMESRV")
+        raise NoNameServerError(
+            "no name server is known: give name_server='host:port', or set SPARROW_NAMESRV"
+        )
     return addresses
 
 

@@ -43,7 +43,7 @@ log = logging.getLogger("sparrowmq.client")
 class Producer:
     """Sends messages of one producer group.
 
-        async with Producer("orders", namesrv="127.0.0.1:9876") as producer:
+        async with Producer("orders", name_server="127.0.0.1:9876") as producer:
             await producer.send(Message("TopicTest", b"hello", tags="TagA"))
 
     Every send has one time budget for all attempts. A send that times out or loses its connection may still

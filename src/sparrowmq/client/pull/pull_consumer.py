@@ -57,13 +57,13 @@ class PullConsumer(PolledQueues):
 
     By offset, without a group:
 
-        async with PullConsumer(namesrv="127.0.0.1:9876") as consumer:
+        async with PullConsumer(name_server="127.0.0.1:9876") as consumer:
             for queue in await consumer.queues("TopicTest"):
                 batch = await consumer.fetch_raw(queue, await consumer.min_offset(queue))
 
     By `poll`, from the member's share of subscribed topics, or from assigned queues (RocketMQ's lite pull):
 
-        async with PullConsumer("audit", namesrv="127.0.0.1:9876") as consumer:
+        async with PullConsumer("audit", name_server="127.0.0.1:9876") as consumer:
             consumer.subscribe("TopicTest", "TagA || TagB")
             async for message in consumer:  # or: for message in await consumer.poll()
                 ...

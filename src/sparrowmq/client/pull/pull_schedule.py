@@ -54,7 +54,7 @@ class PullSchedule:
             ...
             context.consumer.store_offset(queue, result.next_offset)
 
-        schedule = PullSchedule("audit", namesrv="127.0.0.1:9876")
+        schedule = PullSchedule("audit", name_server="127.0.0.1:9876")
         schedule.register("TopicTest", work)
         async with schedule:
             ...

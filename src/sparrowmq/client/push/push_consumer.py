@@ -38,7 +38,7 @@ BROADCASTING_INSTANCE: Final = "DEFAULT"
 class PushConsumer:
     """Consumes topics as one member of `group`; the members share the queues.
 
-        async with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
+        async with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
             consumer.subscribe("TopicTest", "TagA || TagB")
             async for message in consumer:
                 ...

@@ -42,7 +42,7 @@ ITERATED_MESSAGES: Final = 16
 class SimpleConsumer:
     """Receives single messages of subscribed topics, which it then acknowledges one by one.
 
-        async with SimpleConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
+        async with SimpleConsumer("billing", name_server="127.0.0.1:9876") as consumer:
             consumer.subscribe("TopicTest", "TagA || TagB")
             for message in await consumer.receive(16, invisible=30.0):
                 ...

@@ -79,7 +79,7 @@ __all__ = ["Admin", "Consumer", "Producer", "PullConsumer", "PullSchedule", "Pus
 class Producer(ProducerFacade):
     """Sends messages of one producer group.
 
-        with Producer("orders", namesrv="127.0.0.1:9876") as producer:
+        with Producer("orders", name_server="127.0.0.1:9876") as producer:
             producer.send(Message("TopicTest", b"hello", tags="TagA"))
 
     Every send has one time budget for all attempts. A send that times out or loses its connection may still
@@ -503,7 +503,7 @@ class Consumer(ConsumerFacade):
 class PushConsumer(PushConsumerFacade):
     """Consumes topics as one member of `group`; the members share the queues.
 
-        with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
+        with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
             consumer.subscribe("TopicTest", "TagA || TagB")
             for message in consumer:
                 ...
@@ -660,13 +660,13 @@ class PullConsumer(PullConsumerFacade):
 
     By offset, without a group:
 
-        with PullConsumer(namesrv="127.0.0.1:9876") as consumer:
+        with PullConsumer(name_server="127.0.0.1:9876") as consumer:
             for queue in consumer.queues("TopicTest"):
                 batch = consumer.fetch_raw(queue, consumer.min_offset(queue))
 
     By `poll`, from the member's share of subscribed topics, or from assigned queues (RocketMQ's lite pull):
 
-        with PullConsumer("audit", namesrv="127.0.0.1:9876") as consumer:
+        with PullConsumer("audit", name_server="127.0.0.1:9876") as consumer:
             consumer.subscribe("TopicTest", "TagA || TagB")
             for message in consumer:  # or: for message in consumer.poll()
                 ...
@@ -982,7 +982,7 @@ class PullConsumer(PullConsumerFacade):
 class SimpleConsumer(SimpleConsumerFacade):
     """Receives single messages of subscribed topics, which it then acknowledges one by one.
 
-        with SimpleConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
+        with SimpleConsumer("billing", name_server="127.0.0.1:9876") as consumer:
             consumer.subscribe("TopicTest", "TagA || TagB")
             for message in consumer.receive(16, invisible=30.0):
                 ...
@@ -1089,7 +1089,7 @@ class PullSchedule(PullScheduleFacade):
             ...
             context.consumer.store_offset(queue, result.next_offset)
 
-        schedule = PullSchedule("audit", namesrv="127.0.0.1:9876")
+        schedule = PullSchedule("audit", name_server="127.0.0.1:9876")
         schedule.register("TopicTest", work)
         with schedule:
             ...
@@ -1140,7 +1140,7 @@ class PullSchedule(PullScheduleFacade):
 class Admin(Facade[_Admin]):
     """Queries and administers clusters.
 
-        with Admin(namesrv="127.0.0.1:9876") as admin:
+        with Admin(name_server="127.0.0.1:9876") as admin:
             admin.create_topic("TopicTest", queues=8)
 
     Errors: `BrokerError` with the server's response code, `TransportError`, `NoRouteError` for unknown
