@@ -120,6 +120,22 @@ def test_polled_batch_counts_as_handled_when_the_next_poll_is_made() -> None:
     flow(test, messages=6, pull_batch=2)
 
 
+def test_batches_that_several_tasks_polled_all_count() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        await until(lambda: len(consumer.assignment) == 2)
+        polls = [asyncio.create_task(consumer.poll(20)) for _ in range(2)]
+        assert await consumer.poll(0) == [], "both wait by now"
+        for queue_id in (0, 1):
+            store(cluster, 1, queue_id=queue_id)
+            await until(lambda number=queue_id: sum(poll.done() for poll in polls) == number + 1)
+        await consumer.close()
+        assert [cluster.broker.offsets["g", "T", number] for number in (0, 1)] == [1, 1]
+
+    flow(test, queues=2)
+
+
 def test_loop_after_a_poll_says_that_the_batch_is_handled() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         consumer.subscribe("T")

@@ -129,10 +129,10 @@ class LitePull:
         self._occasional = OccasionalLog(log)
         self._commit_at = 0.0
         self._ended = False
-        self._in_hand: _Held | None = None
-        """The queue whose messages the application has in hand."""
+        self._in_hand: list[_Held] = []
+        """The queues whose messages the application has in hand; several if it polls from several tasks."""
         self._reader: LoopReader | None = None
-        """The loop that got them; None if `poll` returned them."""
+        """The loop that got the last ones; None if `poll` returned them."""
         self._loop = PullLoop(group, instance, self, ReceivedMessage, error_delay=settings.error_delay)
 
     def __repr__(self) -> str:
@@ -327,15 +327,17 @@ class LitePull:
         offset = process_queue.remove(messages)
         if offset >= 0:
             held.after = offset
-            self._in_hand, self._reader = held, reader
+            self._in_hand.append(held)
+            self._reader = reader
         self._hooks.taken(process_queue.queue, messages)
         return messages
 
     def _handled(self) -> None:
         """The messages in hand were handled."""
-        held, self._in_hand = self._in_hand, None
-        if held is not None and held.after >= 0:
-            held.move(held.after)
+        in_hand, self._in_hand = self._in_hand, []
+        for held in in_hand:
+            if held.after >= 0:
+                held.move(held.after)
 
     def new_reader(self) -> LoopReader:
         """Whom a new loop is."""
@@ -347,13 +349,13 @@ class LitePull:
             self._give_back()
 
     def _give_back(self) -> None:
-        held, self._in_hand, self._reader = self._in_hand, None, None
-        if held is None or held.after < 0:
-            return
-        held.after = -1
+        in_hand, self._in_hand, self._reader = self._in_hand, [], None
         self.finish()
-        if not held.process_queue.leaving:
-            self._read_from(held, held.handled)
+        for held in in_hand:
+            if held.after >= 0:
+                held.after = -1
+                if not held.process_queue.leaving:
+                    self._read_from(held, held.handled)
 
     def position(self, queue: MessageQueue) -> int | None:
         """The offset after what was handed out of a queue; None until it is known."""
