@@ -504,7 +504,7 @@ class PullPath:
             remark,
             result.size,
             self._suggested(fields, queue, result) if self._settings.slave_read_enable else 0,
-            self._lives.birth(fields),
+            0 if fields.birth is None else self._lives.birth(fields),
         )
         if not result.size:
             connection.write(head)
