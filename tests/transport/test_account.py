@@ -310,7 +310,7 @@ class Socket:
 
     def wrote(self, size: int) -> None:
         self.unsent += size
-        self.debt.wrote(self, size, size, 0.0)  # type: ignore[arg-type]
+        self.debt.wrote(self, size, size)  # type: ignore[arg-type]
 
     def takes(self, size: int) -> int:
         """What it owes after taking so much."""
@@ -344,6 +344,17 @@ def test_who_takes_answers_as_they_come_owes_nothing_old() -> None:
     assert owed_to.total <= 2 * account.MARK_BYTES
     assert socket.takes(0) == 1000
     assert socket.takes(1000) == 0
+
+
+def test_answers_of_one_turn_above_the_limit_close_nobody_in_it() -> None:
+    owed_to = account.MemoryAccount(MIB, MIB, MIB)
+    socket = Socket(owed_to)
+    socket.wrote(MIB // 2)
+    for _ in range(2):
+        socket.wrote(MIB)
+    assert owed_to.total > owed_to.hard_limit
+    assert socket.debt.due(owed_to.now()) == MIB // 2
+    assert socket.debt.due(owed_to.now() + 1) == owed_to.total
 
 
 def test_the_next_large_request_waits_until_complete_ones_are_handled() -> None:

@@ -65,7 +65,7 @@ class Debt:
         "_account",
         "_flushed",
         "_fresh",
-        "_marked",
+        "_mark_at",
         "_marks",
         "_since",
         "_taken",
@@ -79,7 +79,8 @@ class Debt:
     def __init__(self, account: MemoryAccount) -> None:
         self._account = account
         self._marks: deque[tuple[int, int]] = deque()
-        self._marked = self._unmarked = 0
+        self._mark_at = MARK_BYTES
+        self._unmarked = 0
         self._written = self._taken = 0
         self._since = 0
         self._flushed = 0.0
@@ -130,31 +131,35 @@ class Debt:
         """The client is not authenticated yet; call this before it sends anything."""
         self.trusted = False
 
-    def wrote(self, debtor: Debtor, size: int, counted: int, now: float) -> None:
+    def wrote(self, debtor: Debtor, size: int, counted: int) -> None:
         """`size` bytes went to the socket's buffer; `counted` of them are process memory.
 
-        Above the hard limit the largest debtors are closed.
+        Above the hard limit the largest debtors are closed. Below the limit this reads no clock.
         """
-        self._written += size
+        self._written = written = self._written + size
         self._unmarked += counted
-        if self._flushed != now:
-            self._flushed = now
-            self._fresh = counted
-        else:
-            self._fresh += counted
         account = self._account
         if not self.total:
             account.debtors.add(debtor)
         self.total += counted
         account.total += counted
-        if self._written - self._marked >= MARK_BYTES:
+        if written >= self._mark_at:
             self._mark(debtor)
-        if account.total > account.hard_limit:
+        if account.total > account.limit:
+            self._note_fresh(counted)
             account.relieve()
+
+    def _note_fresh(self, counted: int) -> None:
+        """Count an answer of this turn, see `due`."""
+        now = self._account.now()
+        if self._flushed != now:
+            self._flushed = now
+            self._fresh = 0
+        self._fresh += counted
 
     def _mark(self, debtor: Debtor) -> None:
         """Record the end of the answers written since the last mark, and remove those already sent."""
-        self._marked = self._written
+        self._mark_at = self._written + MARK_BYTES
         self._marks.append((self._written, self._unmarked))
         self._unmarked = 0
         self.measure(debtor)
@@ -180,7 +185,7 @@ class Debt:
 
     def due(self, now: float) -> int:
         """Bytes that closing the connection would free, without answers of this turn, which may still be
-        sent.
+        sent. Those written while the account was below its limit count: they alone close nobody.
         """
         return max(0, self.total - self._fresh) if self._flushed == now else self.total
 
@@ -234,6 +239,10 @@ class MemoryAccount:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def now(self) -> float:
+        """The loop's time: the same for all of one turn with uvloop."""
+        return 0.0 if self._loop is None else self._loop.time()
 
     @property
     def chargeable(self) -> int:
@@ -297,7 +306,7 @@ class MemoryAccount:
         if self.total <= self.hard_limit:
             return
         self._measure()
-        now = self._now()
+        now = self.now()
         if self.charged + sum(one.debt.due(now) for one in self.debtors) > self.hard_limit:
             self._close_until(list(self.debtors), now)
 
@@ -325,11 +334,8 @@ class MemoryAccount:
 
     # Inside
 
-    def _now(self) -> float:
-        return 0.0 if self._loop is None else self._loop.time()
-
     def _measure(self) -> None:
-        now = self._now()
+        now = self.now()
         if now - self._measured < FRESH_SECONDS and self.total <= self.hard_limit:
             return
         self._measured = now
@@ -399,7 +405,7 @@ class MemoryAccount:
             self._seen.clear()
             self._let_next()
             return
-        now, still = self._now(), []
+        now, still = self.now(), []
         for one in self.debtors:
             progress = one.debt.progress
             seen = self._seen.get(one)

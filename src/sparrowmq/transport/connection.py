@@ -566,7 +566,7 @@ class Connection(asyncio.Protocol):
                 counted -= self._mapped
         out.clear()
         self._out_bytes = self._mapped = 0
-        self.debt.wrote(self, size, counted, self._loop.time())
+        self.debt.wrote(self, size, counted)
         if self._stops & _ANSWERS:
             unsent = self._transport.get_write_buffer_size()
             if unsent > self._owner.unsent_bytes_max:

@@ -240,7 +240,7 @@ class Http2Connection(asyncio.Protocol):
         out.clear()
         self._out_bytes = 0
         self._transport.write(data)
-        self.debt.wrote(self, size, size, self.loop.time())
+        self.debt.wrote(self, size, size)
         if self._stops & _ANSWERS:
             unsent = self._transport.get_write_buffer_size()
             if unsent > self.owner.unsent_bytes_max:
