@@ -479,10 +479,8 @@ class PullPath:
             _refuse(connection, frame, _unreadable(error))
             return
         if result.damaged >= 0:
-            text = (
-                f"{queue.topic}/{queue.queue_id} offset {result.damaged}: skipped, because its "
-                "record is damaged"
-            )
+            place = f"{queue.topic}/{queue.queue_id} offset {result.damaged}"
+            text = f"{place}: skipped, because its record is damaged"
             self._occasional.write(logging.ERROR, "damaged", text)
         code, remark = _ANSWERS[result.status]
         next_offset = result.next_offset

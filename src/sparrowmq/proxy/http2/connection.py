@@ -59,6 +59,7 @@ class Http2Owner(Protocol):
     serve: Callable[[Call], Coroutine[Any, Any, None]]
     serve_now: Callable[[Call], bool] | None
     calls: int
+    calls_max: int
     calls_of: Counter[str]
     strangers: bool
 
