@@ -341,3 +341,12 @@ def test_groups_that_broadcast_are_named_when_a_topic_shrinks(
     desk.rig.offsets.commit("T", "some", 3, 3)
     assert desk.create().code == ResponseCode.SUCCESS
     assert "topic T gets 2 queues to read: what members of all" in caplog.text
+
+
+def test_retries_count_as_lag_without_an_offset(desk: Desk) -> None:
+    """A crash may have lost it."""
+    run(desk.rig.groups.put([SubscriptionGroupConfig(group_name="g")]))
+    desk.rig.put_topic(TopicConfig(topic_name="%RETRY%g", read_queue_nums=1, write_queue_nums=1))
+    desk.rig.topics.own_queue("%RETRY%g", 0)
+    shown = desk.ask(desk.groups.consume_stats, consumerGroup="g")
+    assert [queue.topic for queue in ConsumeStats.decode(shown.body).offset_table] == ["%RETRY%g"]

@@ -106,6 +106,18 @@ def test_delay_level_grows_unless_the_consumer_sets_one(asked: int, reconsumed: 
     assert retry_level(asked, reconsumed) == level
 
 
+def test_retries_count_as_lag_before_the_group_has_asked_for_them(rig: Rig) -> None:
+    """Its members may leave before."""
+    original = sent(rig)
+    assert back(rig, original.physical_offset).code == ResponseCode.SUCCESS
+    assert rig.offsets.query("%RETRY%g", "g", 0) == 0
+    rig.offsets.commit("%RETRY%g", "g", 0, 7)
+    assert back(rig, original.physical_offset).code == ResponseCode.SUCCESS
+    assert rig.offsets.query("%RETRY%g", "g", 0) == 7
+    assert back(rig, original.physical_offset, delay_level=-1).code == ResponseCode.SUCCESS
+    assert rig.offsets.query("%DLQ%g", "g", 0) is None, "nobody is meant to read it"
+
+
 def test_first_topic_and_first_id_are_kept_through_all_retries(rig: Rig) -> None:
     text = "UNIQ_KEY\x01A\x02RETRY_TOPIC\x01First\x02ORIGIN_MESSAGE_ID\x01FF01\x02"
     original = sent(rig, properties=text, reconsume_times=2)

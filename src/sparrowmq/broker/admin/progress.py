@@ -57,9 +57,10 @@ class ConsumerProgress:
 
     def topics_of(self, group: str) -> list[str]:
         """Topics for which the group has offsets. While it is online only those that it subscribes to, and
-        its retry topics."""
-        topics = self._offsets.topics_of(group)
-        return sorted({name for name in topics if self.is_read(group, name)} | self._subscribed(group))
+        its retry topics. That of its own counts without offsets, too: a crash may have lost them."""
+        topics, own = self._offsets.topics_of(group), retry_topic(group)
+        read = {name for name in topics if self.is_read(group, name)} | self._subscribed(group)
+        return sorted(read | {own} if self._store.queues(own) else read)
 
     def is_read(self, group: str, topic: str) -> bool:
         """Whether a group with offsets in a topic still reads it."""

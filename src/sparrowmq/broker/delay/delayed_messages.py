@@ -54,7 +54,7 @@ class DelayedMessages:
         is_locked: Callable[[str], bool],
     ) -> None:
         clock, sleep, settings = background.clock, background.sleep, current()
-        topics, groups = tables.topics, tables.groups
+        topics = tables.topics
         self._sleep = sleep
         self._settings = settings
         self._pool = background.pool
@@ -62,8 +62,8 @@ class DelayedMessages:
         config = settings.store_path_root_dir / "config"
         self.offsets = DelayOffsets.load(ConfigFile(config / "delayOffset.json"), clock)
         self.schedule = Schedule(store, inner, self.offsets, clock, sleep=sleep)
-        self.retries = DirectRetry(groups, is_locked=is_locked)
-        self.send_back = SendBackRequests(current, inner, topics, groups, clock, topic_made=topic_made)
+        self.retries = DirectRetry(tables.groups, is_locked=is_locked)
+        self.send_back = SendBackRequests(current, inner, tables, clock, topic_made=topic_made)
         self.recalls = Recalls(settings, inner, topics, clock)
         self._store = store
         self.timers: Timers | None = None

@@ -41,7 +41,7 @@ from sparrowmq.protocol.refusals import Refused
 
 if TYPE_CHECKING:
     from sparrowmq.broker.tables.groups import GroupTable
-    from sparrowmq.broker.tables.topics import TopicTable
+    from sparrowmq.broker.tables.shared_tables import SharedTables
     from sparrowmq.core.clock import Clock
     from sparrowmq.core.settings.servers import BrokerSettings
     from sparrowmq.protocol.bodies import SubscriptionGroupConfig
@@ -99,16 +99,16 @@ class SendBackRequests:
         self,
         settings: Callable[[], BrokerSettings],
         inner: InnerStore,
-        topics: TopicTable,
-        groups: GroupTable,
+        tables: SharedTables,
         clock: Clock,
         *,
         topic_made: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._inner = inner
-        self._topics = topics
-        self._groups = groups
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._clock = clock
         self._topic_made = topic_made
         self._rerouting = Rerouting.of(settings())
@@ -233,6 +233,13 @@ class SendBackRequests:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message cannot be stored: {error}") from None
         except (Refused, StoreError) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}") from None
+        if returned.level:
+            self._count_lag(returned.group, returned.topic, returned.queue_id)
+
+    def _count_lag(self, group: str, topic: str, queue_id: int) -> None:
+        """A group has a lag only where it has an offset, and its members may leave before they have one."""
+        if self._offsets.query(topic, group, queue_id) is None:
+            self._offsets.commit(topic, group, queue_id, self._topics.own_queue(topic, queue_id).min_offset)
 
 
 def returned_properties(returned: Returned, now: int) -> dict[str, str]:
