@@ -13,6 +13,7 @@ from tests.simulation.whole.books import Books, Counted
 from tests.simulation.whole.walk import EVERYDAY, KINDS, failure, run_steps
 
 from sparrowmq.broker.delay.send_back import SendBackRequests
+from sparrowmq.broker.tables.topics import Topic
 
 WALKS = 200 if LONG else 9
 """Of each kind."""
@@ -34,6 +35,19 @@ def test_a_broker_that_drops_failed_messages_is_found(
     monkeypatch.setattr(SendBackRequests, "_returned", lambda *_: None)
     found = run_steps([("create", 0), ("send", 2), ("wait", 2)], tmp_path / "walk", monkeypatch)
     assert any("group concurrent" in text and "0 (plain to A/0)" in text for text in found), found
+
+
+def test_a_broker_that_takes_offsets_of_an_earlier_topic_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's member is paused while its topic is deleted and created again, and has more messages."""
+    send, pause, wait = ("send_to_queue", 0), ("pause", 0), ("wait", 2)
+    again = [pause, ("delete", 0), ("create", 0), send, send, pause, wait]
+    steps = [("create", 0), send, wait, *again]
+    assert run_steps(steps, tmp_path / "walk", monkeypatch) == []
+    monkeypatch.setattr(Topic, "is_earlier", lambda *_: False)
+    found = run_steps(steps, tmp_path / "walk", monkeypatch)
+    assert any("group concurrent" in text for text in found), found
 
 
 def test_places_of_messages() -> None:

@@ -171,6 +171,10 @@ class Acts:
         """It has one again."""
         await self.members.join(GROUPS[number % len(GROUPS)])
 
+    async def pause(self, number: int) -> None:
+        """A group's member stops pulling, or goes on."""
+        self.members.pause(GROUPS[number % len(GROUPS)])
+
     async def limit_retries(self, number: int) -> None:
         """Change how often a message is tried again, and in how many queues."""
         group = FAILING[number % len(FAILING)]
@@ -278,6 +282,7 @@ ACTS: Final[dict[str, Callable[[Acts, int], Awaitable[None]]]] = {
         Acts.transact,
         Acts.leave,
         Acts.join,
+        Acts.pause,
         Acts.limit_retries,
         Acts.resend,
         Acts.subscribe,

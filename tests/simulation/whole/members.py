@@ -42,8 +42,9 @@ class Members:
         self._topics = topics
         self._offsets = offsets
         self._running: dict[str, Callable[[], Any]] = {}
+        self._consumers: dict[str, PushConsumer | PullConsumer] = {}
+        self._paused: set[str] = set()
         self._filter: str | Sql = "*"
-        self._tagged: PushConsumer | None = None
         self._number = 0
 
     async def join(self, group: str) -> None:
@@ -56,6 +57,7 @@ class Members:
     async def leave(self, group: str) -> None:
         """A clean end of the group's member."""
         close = self._running.pop(group, None)
+        self._paused.discard(group)
         if close is not None:
             with suppress(SparrowError):
                 await close()
@@ -68,14 +70,28 @@ class Members:
         for group in GROUPS:
             await self.leave(group)
 
+    def pause(self, group: str) -> None:
+        """The group's member stops pulling, or goes on if it had stopped."""
+        if group not in self._running:
+            return
+        consumer, is_paused = self._consumers[group], group in self._paused
+        self._paused ^= {group}
+        if isinstance(consumer, PullConsumer):
+            (consumer.resume if is_paused else consumer.pause)(consumer.assignment)
+        elif is_paused:
+            consumer.resume()
+        else:
+            consumer.pause()
+
     def filter(self, expression: str | Sql) -> None:
         """The tagged group wants messages that match from now on, and no others of those before."""
         self.sort_out()
         self._filter = expression
         self.sort_out()
-        if self._tagged is not None and TAGGED in self._running:
+        consumer = self._consumers.get(TAGGED)
+        if isinstance(consumer, PushConsumer) and TAGGED in self._running:
             for topic in self._topics:
-                self._tagged.subscribe(topic, expression, handler=self._handler(TAGGED))
+                consumer.subscribe(topic, expression, handler=self._handler(TAGGED))
 
     def sort_out(self) -> None:
         """What the tagged group does not want now is not missed."""
@@ -112,8 +128,7 @@ class Members:
         consumer = PushConsumer(group, settings=settings)
         for topic in self._topics:
             consumer.subscribe(topic, self._filter if group == TAGGED else "*", handler=self._handler(group))
-        if group == TAGGED:
-            self._tagged = consumer
+        self._consumers[group] = consumer
         await consumer.start()
         return consumer.close
 
@@ -121,6 +136,7 @@ class Members:
         consumer = PullConsumer(group, settings=PullSettings(auto_commit=False, **self._settings(group)))
         for topic in self._topics:
             consumer.subscribe(topic)
+        self._consumers[group] = consumer
         await consumer.start()
         task = asyncio.get_running_loop().create_task(self._polling(group, consumer))
 
