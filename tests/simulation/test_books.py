@@ -65,10 +65,12 @@ def test_places_of_messages() -> None:
 
 def test_an_act_takes_what_it_names() -> None:
     books = Books(["g", "h"])
+    assert "it lost 1 messages" in books.problems(Counted(lost=1))[0]
     for topic in ("A", "B"):
         books.new(topic, "plain").is_acknowledged = True
     books.lose("its topic was deleted", topic="A", groups=["g"])
     assert (books.open("g"), books.open("h")) == ([1], [0, 1])
+    assert books.problems(Counted({("g", "B", 0): 1, ("h", "A", 0): 2}, lost=1)) == []
 
 
 def test_a_message_that_was_rolled_back_is_found() -> None:

@@ -42,6 +42,8 @@ class Counted:
     halves: int = 0
     dead: dict[str, set[int]] = field(default_factory=dict)
     """The numbers of the dead letters of each group."""
+    lost: int = 0
+    """Messages of which the broker says that it lost them, since it started."""
 
     def of_group(self, group: str) -> int:
         """Messages that a group may still get, or that are dead for it."""
@@ -120,6 +122,9 @@ class Books:
             wrong = [number for number in self.handled[group] if not self.sent[number].is_wanted]
             if wrong:
                 found.append(f"group {group} got {self.told(wrong)}, which were rolled back")
+        taken = sum(map(len, self.lost.values()))
+        if counted.lost > taken:
+            found.append(f"the broker says that it lost {counted.lost} messages, and the acts took {taken}")
         return found
 
     def told(self, numbers: list[int]) -> str:

@@ -20,6 +20,7 @@ async def counted(acts: Acts) -> Counted:
         delayed=figures["sparrow_delayed_messages"],
         timed=figures["sparrow_timer_messages"] + figures["rocketmq_timer_enqueue_lag"],
         halves=figures["sparrow_open_transactions"],
+        lost=figures["sparrow_store_lost_messages_total"],
         dead={group: await _dead(acts, group) for group in FAILING},
     )
 
