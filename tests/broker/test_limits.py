@@ -7,12 +7,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.broker.rig import pull_ext, send_command
 from tests.broker.test_server import Caller, ask, serving
 from tests.support import run
 
-from sparrowmq.broker.transactions import half_messages as rules
 from sparrowmq.protocol.bodies import ConsumerData, HeartbeatData
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.filter import parse_tags
@@ -120,21 +118,21 @@ def test_offsets_are_limited(tmp_path: Path) -> None:
     scenario(tmp_path, play, consumer_offsets_max=100)
 
 
-def test_open_transactions_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "OPEN_MAX", 3)
-
+def test_open_transactions_are_limited(tmp_path: Path) -> None:
     async def play(call: Caller) -> None:
         assert (await call.create("T")).code == 0
         half = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01%d\x02"
-        sends = [send_command(b"x", topic="T", queue_id=0, properties=half % n, sys_flag=4) for n in range(5)]
+        sends = [
+            send_command(b"x", topic="T", queue_id=0, properties=half % n, sys_flag=4) for n in range(102)
+        ]
         answers = [await call(send) for send in sends]
-        assert [answer.code for answer in answers] == [0, 0, 0, 2, 2]
-        assert "transactions" in (answers[-1].remark or "")
+        assert [answer.code for answer in answers] == [0] * 100 + [2, 2]
+        assert "openTransactionsMax" in (answers[-1].remark or "")
         place = int(answers[0].ext["msgId"][-16:], 16)
         fields = {"producerGroup": "p", "tranStateTableOffset": 0, "commitLogOffset": place}
         end = ask(RequestCode.END_TRANSACTION, commitOrRollback=8, fromTransactionCheck="false", **fields)
         assert (await call(end)).code == 0
-        assert (await call(sends[4])).code == 0
+        assert (await call(sends[-1])).code == 0
         await asyncio.sleep(0)
 
-    scenario(tmp_path, play)
+    scenario(tmp_path, play, open_transactions_max=100)

@@ -103,7 +103,9 @@ def test_limits_that_operators_watch_are_settings(tmp_path: Path) -> None:
 
     async def main() -> None:
         names = NameServerSettings(listen_port=0, topics_max=111, routes_max=222)
-        servers = LocalServers(names, broker(tmp_path, members_max=333, held_pulls_max=444))
+        servers = LocalServers(
+            names, broker(tmp_path, members_max=333, held_pulls_max=444, open_transactions_max=555)
+        )
         await servers.start()
         into = Exposition(1000)
         for operated in servers._operated():
@@ -117,6 +119,7 @@ def test_limits_that_operators_watch_are_settings(tmp_path: Path) -> None:
             ("nameserver", "routes", "222"),
             ("broker", "members", "333"),
             ("broker", "held_pulls", "444"),
+            ("broker", "open_transactions", "555"),
         }
 
     run(main())

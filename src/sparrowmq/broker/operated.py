@@ -108,6 +108,7 @@ class OperatedBroker:
             ("groups", len(parts.groups.configs), settings.groups_max),
             ("consumer_offsets", parts.offsets.entries, settings.consumer_offsets_max),
             ("producer_states", len(parts.store.producers), settings.max_producer_states),
+            ("open_transactions", parts.exchange.transactions.open_count, settings.open_transactions_max),
             ("members", clients.count, settings.members_max),
             ("held_pulls", parts.pulling.held, settings.held_pulls_max),
         ):

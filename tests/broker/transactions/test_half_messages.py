@@ -433,16 +433,15 @@ class TestOpenHalves:
         halves.load_half(6, 0)
         assert halves.is_done(6) and len(halves) == 0
 
-    def test_open_transactions_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rules, "OPEN_MAX", 3)
+    def test_open_transactions_are_counted(self) -> None:
         halves = OpenHalves(10, 0)
-        assert [halves.is_full(end) for end in (12, 13)] == [False, True]
+        assert [halves.waiting(end) for end in (12, 13)] == [2, 3]
         halves.moved(10, 10, 13)
-        assert halves.is_full(14)
+        assert halves.waiting(14) == 3
         halves.ended([10], op_offset=0)
-        assert [halves.is_full(end) for end in (14, 15)] == [False, True]
+        assert [halves.waiting(end) for end in (14, 15)] == [2, 3]
         halves.advance(11)
-        assert [halves.is_full(end) for end in (14, 15)] == [False, True]
+        assert [halves.waiting(end) for end in (14, 15)] == [2, 3]
 
 
 @st.composite

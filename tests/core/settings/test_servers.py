@@ -122,6 +122,7 @@ ROCKETMQ_DEFAULTS = {
 OURS = {
     *("brokerName", "brokerIP1", "bindAddress", "storePathRootDir", "frameBytesMax", "connectionsMax"),
     *("topicsMax", "queuesMax", "groupsMax", "consumerOffsetsMax", "membersMax", "heldPullsMax"),
+    "openTransactionsMax",
     *("connectionMemoryMax", "unauthenticatedMemoryMax"),
     "connectionsPerAddressMax",
     "producerGroupPermissionEnable",

@@ -27,7 +27,6 @@ from sparrowmq.broker.send.idempotent import IdempotentSends, asks_for_judgement
 from sparrowmq.broker.send.plain_sends import PlainSends
 from sparrowmq.broker.send.send_items import SendItems, ended
 from sparrowmq.broker.transactions.half_messages import (
-    OPEN_MAX,
     encode_half,
     is_half,
     may_be_half,
@@ -523,7 +522,7 @@ class SendPath:
             remark = f"the broker[{self._settings.broker_ip1}] sending transaction message is forbidden"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
         if self._is_full(self._topics.own_queue(HALF_TOPIC, 0).next_offset):
-            raise Refused(ResponseCode.SYSTEM_BUSY, too_many_open(OPEN_MAX))
+            raise Refused(ResponseCode.SYSTEM_BUSY, too_many_open(self._settings.open_transactions_max))
         return encode_half(own, request.topic, queue_id, len(self._added))
 
     def _append(

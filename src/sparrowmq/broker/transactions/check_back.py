@@ -86,7 +86,6 @@ class CheckBack:
         self._left_from = 0
         self._occasional = OccasionalLog(log)
         self._halves = OpenHalves(self._start(HALF_TOPIC), self._start(OP_HALF_TOPIC))
-        self.is_full = self._halves.is_full
         doubtful = self._load()
         if not settings().is_slave:  # a slave's log has nothing of its own
             self._reopen(doubtful, self._finish(store.recovery.commits))
@@ -186,6 +185,10 @@ class CheckBack:
             yield from scan.records
             offset = scan.next_offset
 
+    def is_full(self, end: int) -> bool:
+        """Whether the limit of open transactions is reached; `end` is the end of the half queue."""
+        return self._halves.waiting(end) >= self._settings().open_transactions_max
+
     @property
     def open_count(self) -> int:
         """Number of open half messages, whether a producer was asked about them or not."""
@@ -204,7 +207,8 @@ class CheckBack:
             remark = f"{request.msg_id} is not a half message of this broker, so it cannot be checked again"
             return refusal(command, ResponseCode.SYSTEM_ERROR, remark)
         if self.is_full(self._inner.queue(HALF_TOPIC, 0).next_offset):
-            return refusal(command, ResponseCode.SYSTEM_BUSY, rules.too_many_open(rules.OPEN_MAX))
+            text = rules.too_many_open(self._settings().open_transactions_max)
+            return refusal(command, ResponseCode.SYSTEM_BUSY, text)
         self._inner.put([message])
         late = refusal(command, ResponseCode.FLUSH_DISK_TIMEOUT, NOT_FLUSHED)
         return self._inner.answer_flushed(answer(command), late)

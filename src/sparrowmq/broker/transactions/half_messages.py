@@ -64,8 +64,6 @@ IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 QUEUE_ID_MAX: Final = 2**31 - 1
 OP_NUMBERS_MAX: Final = 100
 """Maximum number of ends in one op record: stays below `transactionOpMsgMaxSize`, and fits any log file."""
-OPEN_MAX: Final = 500_000
-"""Maximum number of open transactions of a broker: each takes about 130 bytes."""
 LEFT_BEHIND: Final = 10_000
 """A waiting half message is copied, unless only about this many others came after it."""
 OPS_NOTED_MAX: Final = 10_000
@@ -256,8 +254,9 @@ def end_refusal(
 def too_many_open(limit: int) -> str:
     """The refusal of a further transaction when too many are open."""
     return (
-        f"{limit} transactions of this broker are open and the limit is {limit}: a new one can begin when "
-        f"others are committed, rolled back or given up; find out why their producers do not end them"
+        f"{limit} transactions of this broker are open and the limit is {limit} (openTransactionsMax): a new "
+        f"one can begin when others are committed, rolled back or given up; find out why their producers do "
+        f"not end them"
     )
 
 
@@ -446,10 +445,6 @@ class OpenHalves:
     def first(self) -> int:
         """The first half message that may be open."""
         return self._done.first
-
-    def is_full(self, end: int) -> bool:
-        """Whether the limit of open transactions is reached; `end` is the end of the half queue."""
-        return self.waiting(end) >= OPEN_MAX
 
     def waiting(self, end: int) -> int:
         """Number of half messages before `end`, the end of the half queue, that are not done."""

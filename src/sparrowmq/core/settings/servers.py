@@ -285,6 +285,9 @@ class BrokerSettings:
     held_pulls_max: int = _row(
         100_000, "pulls that wait for messages; others are answered at once; ours", low=100, high=INT_MAX
     )
+    open_transactions_max: int = _row(
+        500_000, "transactions that have not ended, 130 bytes each; ours", low=100, high=INT_MAX
+    )
     consumer_offsets_max: int = _row(
         1_000_000, "offsets of groups, one for each queue that a group consumed; ours", low=100, high=INT_MAX
     )
