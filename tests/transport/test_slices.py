@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from tests.support import run
 
-from sparrowmq.transport.slices import Slices, shared
+from sparrowmq.transport.slices import Gate, Slices, shared
 
 
 class Meter:
@@ -154,3 +154,46 @@ def test_a_loop_has_one() -> None:
 
     assert run(main()) is not run(main())
     assert shared() is not shared()
+
+
+def test_gate_lets_some_pass_in_each_turn_in_their_order() -> None:
+    turn = 0
+    passed: list[tuple[str, int]] = []
+
+    async def count() -> None:
+        nonlocal turn
+        while True:  # until cancelled
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def one(gate: Gate, name: str, weight: int) -> None:
+        await gate.passed(weight)
+        passed.append((name, turn))
+
+    async def main() -> None:
+        gate, counting = Gate(4), asyncio.create_task(count())
+        gone = asyncio.create_task(one(gate, "gone", 0))
+        weights = {"a": 2, "b": 2, "c": 1, "large": 9, "d": 4, "e": 1}
+        tasks = [asyncio.create_task(one(gate, name, weight)) for name, weight in weights.items()]
+        gone.cancel()
+        await asyncio.gather(*tasks)
+        await one(gate, "later", 3)
+        counting.cancel()
+
+    run(main())
+    turns = dict(passed)
+    assert list(turns) == ["a", "b", "c", "large", "d", "e", "later"]
+    assert turns["a"] == turns["b"] < turns["c"] < turns["large"] < turns["d"] < turns["e"]
+
+
+def test_gate_forgets_who_is_cancelled_while_waiting() -> None:
+    async def main() -> None:
+        gate = Gate(1)
+        await gate.passed(1)
+        waiting = [asyncio.create_task(gate.passed(1)) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.gather(*waiting[1:])
+        await gate.passed(1)
+
+    run(main())

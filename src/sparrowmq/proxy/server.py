@@ -37,12 +37,15 @@ from sparrowmq.proxy.http2.certificate import proxy_tls
 from sparrowmq.proxy.http2.listener import Http2Listener
 from sparrowmq.proxy.service import Check, GrpcService
 from sparrowmq.transport.address import format_address
+from sparrowmq.transport.slices import Gate
 
 _log = logging.getLogger("sparrowmq.proxy")
 WRITE_HIGH_WATER: Final = 256 * 1024
 """While a client has more unread bytes than this, nothing more is sent to it."""
 SWEEP_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 2.0
+MESSAGES_OF_TURN: Final = 64
+"""Messages that all calls make in one turn of the loop, some 3 ms: brokers may answer hundreds at once."""
 
 
 class Proxy:
@@ -110,12 +113,13 @@ class Proxy:
         clients = Clients(brokers, transactions.publishes, members, pending, self._clock, clients_max=most)
         ClientQuestions(members, pending, clients.stream_of, self._clock).serve(brokers)
         renewing = Renewing(brokers, clients.is_connected, self._clock)
-        routes = Routes(brokers, lambda: self.address)
+        gate = Gate(MESSAGES_OF_TURN)
+        routes = Routes(brokers, lambda: self.address, gate)
         sending = MessageSends(brokers, SendBatches(brokers, self._tasks), self._clock)
         abandoned = Abandoned()
         acks = AckBatches(brokers, self._tasks)
-        receiving = MessageReceives(brokers, renewing, self._tasks, abandoned, acks, self._clock)
-        offsets = QueueOffsets(brokers, abandoned)
+        receiving = MessageReceives(brokers, renewing, self._tasks, abandoned, acks, self._clock, gate)
+        offsets = QueueOffsets(brokers, abandoned, gate)
         self._clients = clients
         self._every(ROUND_SECONDS, renewing.round, "renewing")
         self._every(SWEEP_SECONDS, clients.forget_silent, "forgetting clients")

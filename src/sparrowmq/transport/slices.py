@@ -174,6 +174,47 @@ class PerTurn:
         self._done = 0
 
 
+class Gate:
+    """Lets coroutines pass in their order, `most` of their weights in each turn of the loop.
+
+    It is for work that cannot be cut into steps: what comes after `passed` until the next `await`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._used = 0
+        self._planned = False
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def passed(self, weight: int) -> None:
+        """Return in a turn that has room; a weight above the limit has a turn of its own."""
+        if self._waiting or (self._used and self._used + weight > self._most):
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append((weight, future))
+            await future
+            return
+        self._used += weight
+        self._plan()
+
+    def _plan(self) -> None:
+        if not self._planned:
+            self._planned = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._planned, self._used = False, 0
+        while self._waiting:
+            weight, future = self._waiting[0]
+            if self._used and self._used + weight > self._most:
+                break
+            self._waiting.popleft()
+            if not future.done():  # its caller was not cancelled
+                future.set_result(None)
+                self._used += weight
+        if self._used:
+            self._plan()
+
+
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, Slices] = WeakKeyDictionary()
 
 

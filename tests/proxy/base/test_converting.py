@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import zlib
-from contextlib import aclosing
 from typing import Any
 
 import pytest
 from tests.proxy.rig import message
-from tests.support import run
 
 from sparrowmq.core.errors import ProxyRefusal
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol.properties import decode
 from sparrowmq.protocol.sysflag import COMPRESSED, TRANSACTION_PREPARED, CompressionType
-from sparrowmq.proxy.base import converting
 from sparrowmq.proxy.base.converting import check_type, readable_body, resource, to_message, to_stored
 from sparrowmq.proxy.base.limits import BODY_BYTES_MAX, DELAY_MS_MAX
 from sparrowmq.proxy.definition.messages import Code, Encoding, MessageType, v2
-from sparrowmq.transport.slices import Slices
 
 NOW = 1_700_000_000_000
 
@@ -182,26 +177,3 @@ def test_bodies_compressed_by_remoting_clients_are_readable() -> None:
     packed = gzip.compress(b"hello")
     assert readable_body(packed, flag) == (packed, Encoding.GZIP)
     assert readable_body(b"broken", flag) == (b"broken", Encoding.GZIP)
-
-
-def test_calls_with_many_messages_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    slices = Slices(turn_seconds=0)  # each step takes a whole turn
-    monkeypatch.setattr(converting, "shared", lambda: slices)
-    count, turns = 3 * converting.MESSAGES_OF_TURN, 0
-    messages = [received({}, bytes([number])) for number in range(count)]
-
-    async def others() -> None:
-        nonlocal turns
-        while True:  # until cancelled
-            turns += 1
-            await asyncio.sleep(0)
-
-    async def main() -> None:
-        other = asyncio.create_task(others())
-        async with aclosing(converting.in_turns(messages, resource("t"))) as made:
-            bodies = [one.body async for one in made]
-        other.cancel()
-        assert bodies == [one.body for one in messages]
-
-    run(main())
-    assert turns >= count

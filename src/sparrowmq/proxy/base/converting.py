@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from sparrowmq.core.errors import CompressedBodyError, InvalidMessageError, ProxyRefusal
@@ -36,7 +36,6 @@ from sparrowmq.proxy.base.limits import (
     USER_PROPERTY_BYTES_MAX,
 )
 from sparrowmq.proxy.definition.messages import Code, DigestType, Encoding, MessageType, v2
-from sparrowmq.transport.slices import shared
 
 PROPERTY_TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 PROPERTY_BORN_HOST: Final = "__BORNHOST"
@@ -47,7 +46,6 @@ PROPERTY_DLQ_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 RESERVED: Final = SYSTEM_PROPERTIES | {PROPERTY_TRACE_CONTEXT, PROPERTY_BORN_HOST, PROPERTY_BORN_TIMESTAMP}
 """Names that are not allowed for user properties. The API shows these in other fields or not at all."""
 _DELAYS: Final = (PROPERTY_DELAY, PROPERTY_TIMER_DELIVER_MS, PROPERTY_TIMER_DELAY_SEC)
-MESSAGES_OF_TURN: Final = 8
 _GZIP: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
@@ -245,22 +243,6 @@ def readable_body(body: bytes, sys_flag: int) -> tuple[bytes, int]:
         return decompress(body, sys_flag), Encoding.IDENTITY
     except CompressedBodyError:
         return body, Encoding.GZIP
-
-
-async def in_turns(messages: Sequence[ReceivedMessage], topic: Any) -> AsyncGenerator[Any, None]:
-    """`to_message` of each. Calls take turns: a broker may answer hundreds of them at the same time."""
-    for first in range(0, len(messages), MESSAGES_OF_TURN):
-        some = messages[first : first + MESSAGES_OF_TURN]
-        for one in await shared().result(_made(some, topic)):
-            yield one
-
-
-def _made(messages: Sequence[ReceivedMessage], topic: Any) -> Generator[None, None, list[Any]]:
-    found = []
-    for one in messages:
-        found.append(to_message(one, topic))
-        yield
-    return found
 
 
 def to_message(message: ReceivedMessage, topic: Any) -> Any:

@@ -14,14 +14,17 @@ from sparrowmq.protocol.record import decode_records
 from sparrowmq.protocol.record import to_message as to_received
 from sparrowmq.proxy.base.caller import GrpcCaller
 from sparrowmq.proxy.base.checks import group_name, subscription, topic_name
-from sparrowmq.proxy.base.converting import in_turns, resource
+from sparrowmq.proxy.base.converting import resource, to_message
 from sparrowmq.proxy.base.limits import POLL_MS_MAX, RECEIVE_BATCH_MAX
 from sparrowmq.proxy.base.refusals import ok, status_of
 from sparrowmq.proxy.calls.abandoned import Abandoned
 from sparrowmq.proxy.cluster.brokers import Brokers
 from sparrowmq.proxy.definition.messages import Code, OffsetPolicy, v2
+from sparrowmq.transport.slices import Gate
 
 PULL_BYTES_MAX: Final = 4 * 1024 * 1024
+READ_WEIGHT: Final = 8
+"""To read a broker's answer takes as long as to make so many messages of it."""
 COPIES: Final = 2
 """While a client reads a pulled message, it is in memory as it was stored and in the form of the API."""
 
@@ -29,9 +32,10 @@ COPIES: Final = 2
 class QueueOffsets:
     """Reads queues, and stores the offsets of groups at the brokers."""
 
-    def __init__(self, brokers: Brokers, abandoned: Abandoned) -> None:
+    def __init__(self, brokers: Brokers, abandoned: Abandoned, gate: Gate) -> None:
         self._brokers = brokers
         self._abandoned = abandoned
+        self._gate = gate
 
     async def pull_message(self, caller: GrpcCaller, request: Any) -> AsyncGenerator[Any, None]:
         """The messages from an offset on: a status, the messages, and the next offset."""
@@ -74,6 +78,7 @@ class QueueOffsets:
             )
         caller.need_memory()  # many may have been asked for at once
         caller.memory.hold(COPIES * len(found.body))
+        await self._gate.passed(READ_WEIGHT)
         records = decode_records(found.body) if found.status is PullStatus.FOUND else []
         messages = [to_received(each, queue.broker_name, decompress=False) for each in records]
         matching = [each for each in messages if wanted.matches(each.tags)]
@@ -85,9 +90,9 @@ class QueueOffsets:
             nothing = ProxyRefusal(Code.MESSAGE_NOT_FOUND, "no new message")
             yield v2.PullMessageResponse(status=status_of(nothing))
         shown = resource(queue.topic)
-        async with aclosing(in_turns(matching, shown)) as made:
-            async for one in made:
-                yield v2.PullMessageResponse(message=one)
+        for each in matching:
+            await self._gate.passed(1)
+            yield v2.PullMessageResponse(message=to_message(each, shown))
         yield v2.PullMessageResponse(next_offset=next_offset)
 
     async def get_offset(self, caller: GrpcCaller, request: Any) -> Any:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from sparrowmq.core.errors import ProxyRefusal, SparrowError
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.proxy.base.caller import Answer, GrpcCaller
 from sparrowmq.proxy.base.checks import group_name, invisible_ms, subscription, topic_name
-from sparrowmq.proxy.base.converting import in_turns, resource
+from sparrowmq.proxy.base.converting import resource, to_message
 from sparrowmq.proxy.base.handles import ReceiptHandle, parse_handle
 from sparrowmq.proxy.base.limits import (
     ACK_BYTES,
@@ -37,6 +36,7 @@ from sparrowmq.proxy.cluster.ack_batches import AckBatches
 from sparrowmq.proxy.cluster.brokers import Brokers
 from sparrowmq.proxy.cluster.pop import Received
 from sparrowmq.proxy.definition.messages import Code, v2
+from sparrowmq.transport.slices import Gate
 
 _log = logging.getLogger("sparrowmq.proxy")
 RESERVE_MS: Final = 1_000
@@ -55,7 +55,9 @@ class MessageReceives:
         abandoned: Abandoned,
         acks: AckBatches,
         clock: Clock,
+        gate: Gate,
     ) -> None:
+        self._gate = gate
         self._brokers = brokers
         self._acks = acks
         self._abandoned = abandoned
@@ -80,10 +82,12 @@ class MessageReceives:
             try:
                 yield _RECEIVED
                 shown = resource(topic)
-                async with aclosing(in_turns([one.message for one in kept], shown)) as made:
-                    async for message in made:
-                        yield v2.ReceiveMessageResponse(message=message)
-                        caller.memory.hold(-len(left.popleft().message.body))
+                while left:
+                    await self._gate.passed(1)
+                    message = left[0].message
+                    yield v2.ReceiveMessageResponse(message=to_message(message, shown))
+                    left.popleft()
+                    caller.memory.hold(-len(message.body))
             finally:
                 if left:
                     self._tasks.start(self._give_back(handles_of(left), topic, group), "give back")

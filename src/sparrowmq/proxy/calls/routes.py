@@ -12,21 +12,24 @@ from sparrowmq.proxy.base.refusals import ok
 from sparrowmq.proxy.base.routing import assignments, endpoints_of, route_queues
 from sparrowmq.proxy.cluster.brokers import Brokers
 from sparrowmq.proxy.definition.messages import Code, v2
-from sparrowmq.transport.slices import shared
+from sparrowmq.transport.slices import Gate, shared
 
 QUEUES_OF_STEP: Final = 32
 """Queues of an answer that are made without a pause."""
+QUEUES_OF_WEIGHT: Final = 16
+"""To encode so many takes as long as to make one message."""
 
 
 class Routes:
     """Routes of topics: all queues are at the proxy."""
 
-    def __init__(self, brokers: Brokers, address: Callable[[], str]) -> None:
+    def __init__(self, brokers: Brokers, address: Callable[[], str], gate: Gate) -> None:
         """`address` returns the address at which the proxy listens, for clients that do not send the
         endpoints that they used.
         """
         self._brokers = brokers
         self._address = address
+        self._gate = gate
 
     async def query_route(self, caller: GrpcCaller, request: Any) -> Any:
         """The queues of a topic, and the types of messages that it accepts."""
@@ -38,6 +41,7 @@ class Routes:
         queues = route_queues(request.topic, route, endpoints, await self._brokers.message_type(topic))
         found = v2.QueryRouteResponse(status=ok())
         await shared().result(_adding(found.message_queues, queues))
+        await self._gate.passed(len(found.message_queues) // QUEUES_OF_WEIGHT)
         return found
 
     async def query_assignment(self, caller: GrpcCaller, request: Any) -> Any:
@@ -56,6 +60,7 @@ class Routes:
         await shared().result(_adding(found.assignments, queues))
         if not found.assignments:
             raise ProxyRefusal(Code.FORBIDDEN, f"the topic {topic!r} has no readable queue")
+        await self._gate.passed(len(found.assignments) // QUEUES_OF_WEIGHT)
         return found
 
 
