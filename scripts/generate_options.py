@@ -3,7 +3,8 @@
     python scripts/generate_options.py            write the file
     python scripts/generate_options.py --check    say (exit status 1) whether it is stale
 
-Each settings class becomes a TypedDict with the same names and types; None leaves a setting as it is.
+Each settings class becomes a TypedDict with the same names and types, and the other names of keywords. None
+leaves a setting as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+
+from sparrowmq.client.base.keywords import OTHER_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "src" / "sparrowmq" / "client" / "base"
@@ -50,13 +53,15 @@ def class_lines(definition: ast.ClassDef) -> list[str]:
     bases = [options_name(base.id) for base in definition.bases if isinstance(base, ast.Name)]
     head = f"class {options_name(definition.name)}({', '.join(bases or ['TypedDict'])}, total=False):"
     lines = ["", "", head, f'    """Settings as keyword arguments: {KINDS[definition.name]}."""', ""]
-    if not bases:
-        lines.append("    name_server: str | None")
+    kinds: dict[str, str] = {}
     for field in definition.body:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             kind = ast.unparse(plain_type(field.annotation))
-            lines.append(f"    {field.target.id}: {kind if kind.endswith('None') else f'{kind} | None'}")
-    return lines
+            kinds[field.target.id] = kind if kind.endswith("None") else f"{kind} | None"
+    others = {
+        other: kinds[name] for other, name in OTHER_NAMES.items() if name in kinds and other not in kinds
+    }
+    return lines + [f"    {name}: {kind}" for name, kind in {**others, **kinds}.items()]
 
 
 def generate() -> str:

@@ -94,6 +94,7 @@ class ProducerOptions(ClientOptions, total=False):
 class ConsumerOptions(ClientOptions, total=False):
     """Settings as keyword arguments: what `PushConsumer` takes."""
 
+    retries: int | None
     model: Model | None
     ordered: bool | None
     consume_from: ConsumeFrom | None
@@ -135,6 +136,7 @@ class ConsumerOptions(ClientOptions, total=False):
 class PullOptions(ClientOptions, total=False):
     """Settings as keyword arguments: what `PullConsumer` takes."""
 
+    retries: int | None
     model: Model | None
     allocate: AllocateStrategy | None
     offset_store: OffsetStore | None

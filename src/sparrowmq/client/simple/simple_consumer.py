@@ -59,7 +59,8 @@ class SimpleConsumer:
         group: str,
         *,
         consume_from_first: bool = True,
-        max_reconsume_times: int = -1,
+        retries: int = -1,
+        max_reconsume_times: int | None = None,
         settings: ClientSettings | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -67,16 +68,17 @@ class SimpleConsumer:
         `host:port` (several: separated by `;`), by default from the environment.
 
         A new group begins with the first stored message, or with the last if `consume_from_first` is false.
-        A message that was delivered again `max_reconsume_times` times becomes a dead letter the next time.
-        With -1 the group's own limit counts (`retryMaxTimes`, by default 16).
+        A message that was delivered again `retries` times becomes a dead letter the next time. With -1 the
+        group's own limit counts (`retryMaxTimes`, by default 16). `max_reconsume_times` is its other name.
         Raises `InvalidNameError` or `SettingsError`.
         """
         check_group(group)
-        check_range("max_reconsume_times", max_reconsume_times, -1, 2**31 - 1)
+        retries = retries if max_reconsume_times is None else max_reconsume_times
+        check_range("retries", retries, -1, 2**31 - 1)
         self.group = group
         self.settings = with_keywords(settings or ClientSettings(), options)
         self._from_first = consume_from_first
-        self._retries_max = max_reconsume_times
+        self._retries_max = retries
         self._life = Lifecycle(f"simple consumer {group!r}")
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._instance: ClientInstance | None = None

@@ -999,7 +999,8 @@ class SimpleConsumer(SimpleConsumerFacade):
         group: str,
         *,
         consume_from_first: bool = True,
-        max_reconsume_times: int = -1,
+        retries: int = -1,
+        max_reconsume_times: int | None = None,
         settings: ClientSettings | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -1007,14 +1008,15 @@ class SimpleConsumer(SimpleConsumerFacade):
         `host:port` (several: separated by `;`), by default from the environment.
 
         A new group begins with the first stored message, or with the last if `consume_from_first` is false.
-        A message that was delivered again `max_reconsume_times` times becomes a dead letter the next time.
-        With -1 the group's own limit counts (`retryMaxTimes`, by default 16).
+        A message that was delivered again `retries` times becomes a dead letter the next time. With -1 the
+        group's own limit counts (`retryMaxTimes`, by default 16). `max_reconsume_times` is its other name.
         Raises `InvalidNameError` or `SettingsError`.
         """
         super().__init__(
             _SimpleConsumer(
                 group,
                 consume_from_first=consume_from_first,
+                retries=retries,
                 max_reconsume_times=max_reconsume_times,
                 settings=settings,
                 **options,
