@@ -291,6 +291,10 @@ class SendPath:
         self._durability.after(self._store.position, answered, visible, len(stored) * STORED_BYTES)
 
     def _answer(self, connection: Answered, stored: list[Stored], code: int, frame: AnswerFrame) -> None:
+        if len(stored) == 1:  # a list costs more than the one answer in it
+            opaque, q, offset, mid, key = stored[0]
+            connection.write(frame(code, opaque, q, offset, mid, key))
+            return
         connection.write(
             b"".join([frame(code, opaque, q, offset, mid, key) for opaque, q, offset, mid, key in stored])
         )
