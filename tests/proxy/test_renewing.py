@@ -24,7 +24,7 @@ from sparrowmq.proxy.calls.receiving import MessageReceives
 from sparrowmq.proxy.calls.renewing import AT_ONCE, TRIES_MAX, Renewing
 from sparrowmq.proxy.cluster.ack_batches import AckBatches
 from sparrowmq.proxy.definition.messages import Code, v2
-from sparrowmq.transport.slices import Gate
+from sparrowmq.transport.slices import TurnGate
 
 CALLER = GrpcCaller("c", "10.0.0.1:5000", None, {}, Memory())
 
@@ -76,7 +76,9 @@ def test_failed_acknowledgement_can_be_repeated_after_renewals() -> None:
         renewing = Renewing(cast("Any", brokers), lambda client_id: True, clock)
         tasks = TaskGroup(lambda *_: None)
         acks = AckBatches(cast("Any", brokers), tasks)
-        receives = MessageReceives(cast("Any", brokers), renewing, tasks, Abandoned(), acks, clock, Gate(64))
+        receives = MessageReceives(
+            cast("Any", brokers), renewing, tasks, Abandoned(), acks, clock, TurnGate(64)
+        )
         first = ReceiptHandle(Receipt(0, clock.now_ms(), 60_000, 0, "0", "broker-a", 0, 0), 100)
         renewing.begin("c", "T", "g", [cast("Any", SimpleNamespace(handle=first))])
         clock.ms += 55_000
@@ -115,7 +117,9 @@ def test_failed_acknowledgement_without_a_task_can_be_repeated() -> None:
         renewing = Renewing(cast("Any", brokers), lambda client_id: True, clock)
         tasks = TaskGroup(lambda *_: None)
         acks = AckBatches(cast("Any", brokers), tasks)
-        receives = MessageReceives(cast("Any", brokers), renewing, tasks, Abandoned(), acks, clock, Gate(64))
+        receives = MessageReceives(
+            cast("Any", brokers), renewing, tasks, Abandoned(), acks, clock, TurnGate(64)
+        )
         first = ReceiptHandle(Receipt(0, clock.now_ms(), 60_000, 0, "0", "broker-a", 0, 0), 100)
         renewing.begin("c", "T", "g", [cast("Any", SimpleNamespace(handle=first))])
         request = v2.AckMessageRequest()

@@ -17,7 +17,7 @@ from sparrowmq.proxy.calls.clients import Stream
 from sparrowmq.proxy.calls.routes import Routes
 from sparrowmq.proxy.calls.transactions import ProxyTransactions
 from sparrowmq.proxy.definition.messages import v2
-from sparrowmq.transport.slices import Gate
+from sparrowmq.transport.slices import TurnGate
 
 QUEUES = 10_000
 
@@ -61,7 +61,7 @@ CALLER = GrpcCaller("c", "10.0.0.1:5000", None, {}, Memory())
 @pytest.mark.parametrize("method", ["query_route", "query_assignment"])
 def test_loop_is_not_blocked_while_a_wide_route_is_built(method: str) -> None:
     brokers: Any = WideBrokers()
-    routes = Routes(brokers, lambda: "127.0.0.1:8081", Gate(64))
+    routes = Routes(brokers, lambda: "127.0.0.1:8081", TurnGate(64))
     kind = v2.QueryRouteRequest if method == "query_route" else v2.QueryAssignmentRequest
     request = kind(topic=v2.Resource(name="t"))
     if method == "query_assignment":

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from tests.support import run
 
-from sparrowmq.transport.slices import Gate, Slices, shared
+from sparrowmq.transport.slices import Slices, TurnGate, shared
 
 
 class Meter:
@@ -166,12 +166,12 @@ def test_gate_lets_some_pass_in_each_turn_in_their_order() -> None:
             turn += 1
             await asyncio.sleep(0)
 
-    async def one(gate: Gate, name: str, weight: int) -> None:
+    async def one(gate: TurnGate, name: str, weight: int) -> None:
         await gate.passed(weight)
         passed.append((name, turn))
 
     async def main() -> None:
-        gate, counting = Gate(4), asyncio.create_task(count())
+        gate, counting = TurnGate(4), asyncio.create_task(count())
         gone = asyncio.create_task(one(gate, "gone", 0))
         weights = {"a": 2, "b": 2, "c": 1, "large": 9, "d": 4, "e": 1}
         tasks = [asyncio.create_task(one(gate, name, weight)) for name, weight in weights.items()]
@@ -188,7 +188,7 @@ def test_gate_lets_some_pass_in_each_turn_in_their_order() -> None:
 
 def test_gate_forgets_who_is_cancelled_while_waiting() -> None:
     async def main() -> None:
-        gate = Gate(1)
+        gate = TurnGate(1)
         await gate.passed(1)
         waiting = [asyncio.create_task(gate.passed(1)) for _ in range(3)]
         await asyncio.sleep(0)

@@ -37,7 +37,7 @@ from sparrowmq.proxy.http2.certificate import proxy_tls
 from sparrowmq.proxy.http2.listener import Http2Listener
 from sparrowmq.proxy.service import Check, GrpcService
 from sparrowmq.transport.address import format_address
-from sparrowmq.transport.slices import Gate
+from sparrowmq.transport.slices import TurnGate
 
 _log = logging.getLogger("sparrowmq.proxy")
 WRITE_HIGH_WATER: Final = 256 * 1024
@@ -113,7 +113,7 @@ class Proxy:
         clients = Clients(brokers, transactions.publishes, members, pending, self._clock, clients_max=most)
         ClientQuestions(members, pending, clients.stream_of, self._clock).serve(brokers)
         renewing = Renewing(brokers, clients.is_connected, self._clock)
-        gate = Gate(MESSAGES_OF_TURN)
+        gate = TurnGate(MESSAGES_OF_TURN)
         routes = Routes(brokers, lambda: self.address, gate)
         sending = MessageSends(brokers, SendBatches(brokers, self._tasks), self._clock)
         abandoned = Abandoned()

@@ -174,7 +174,7 @@ class PerTurn:
         self._done = 0
 
 
-class Gate:
+class TurnGate:
     """Lets coroutines pass in their order, `most` of their weights in each turn of the loop.
 
     It is for work that cannot be cut into steps: what comes after `passed` until the next `await`.

@@ -20,7 +20,7 @@ from sparrowmq.proxy.base.refusals import ok, status_of
 from sparrowmq.proxy.calls.abandoned import Abandoned
 from sparrowmq.proxy.cluster.brokers import Brokers
 from sparrowmq.proxy.definition.messages import Code, OffsetPolicy, v2
-from sparrowmq.transport.slices import Gate
+from sparrowmq.transport.slices import TurnGate
 
 PULL_BYTES_MAX: Final = 4 * 1024 * 1024
 READ_WEIGHT: Final = 8
@@ -32,7 +32,7 @@ COPIES: Final = 2
 class QueueOffsets:
     """Reads queues, and stores the offsets of groups at the brokers."""
 
-    def __init__(self, brokers: Brokers, abandoned: Abandoned, gate: Gate) -> None:
+    def __init__(self, brokers: Brokers, abandoned: Abandoned, gate: TurnGate) -> None:
         self._brokers = brokers
         self._abandoned = abandoned
         self._gate = gate

@@ -36,7 +36,7 @@ from sparrowmq.proxy.cluster.ack_batches import AckBatches
 from sparrowmq.proxy.cluster.brokers import Brokers
 from sparrowmq.proxy.cluster.pop import Received
 from sparrowmq.proxy.definition.messages import Code, v2
-from sparrowmq.transport.slices import Gate
+from sparrowmq.transport.slices import TurnGate
 
 _log = logging.getLogger("sparrowmq.proxy")
 RESERVE_MS: Final = 1_000
@@ -55,7 +55,7 @@ class MessageReceives:
         abandoned: Abandoned,
         acks: AckBatches,
         clock: Clock,
-        gate: Gate,
+        gate: TurnGate,
     ) -> None:
         self._gate = gate
         self._brokers = brokers

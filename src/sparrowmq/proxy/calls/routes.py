@@ -12,7 +12,7 @@ from sparrowmq.proxy.base.refusals import ok
 from sparrowmq.proxy.base.routing import assignments, endpoints_of, route_queues
 from sparrowmq.proxy.cluster.brokers import Brokers
 from sparrowmq.proxy.definition.messages import Code, v2
-from sparrowmq.transport.slices import Gate, shared
+from sparrowmq.transport.slices import TurnGate, shared
 
 QUEUES_OF_STEP: Final = 32
 """Queues of an answer that are made without a pause."""
@@ -23,7 +23,7 @@ QUEUES_OF_WEIGHT: Final = 16
 class Routes:
     """Routes of topics: all queues are at the proxy."""
 
-    def __init__(self, brokers: Brokers, address: Callable[[], str], gate: Gate) -> None:
+    def __init__(self, brokers: Brokers, address: Callable[[], str], gate: TurnGate) -> None:
         """`address` returns the address at which the proxy listens, for clients that do not send the
         endpoints that they used.
         """
