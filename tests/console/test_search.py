@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from tests.console.furnished import ODD
 from tests.console.site import Reader, Site
 
-from sparrowmq.coordinator.api.told.finding import ranked
+from sparrowmq.coordinator.api.told.finding import rank
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,11 @@ def test_search_text_is_escaped(admin: Reader, text: str) -> None:
     assert found.status == 200
     assert "<script>alert" not in found.text and "<img src=x" not in found.text and "\u202e" not in found.text
     assert "49" not in found.part("hits")
+
+
+def ranked(text: str, named: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    ranks = sorted(found for one in named if (found := rank(text, one)) is not None)
+    return [(kind, name) for *_, name, kind in ranks]
 
 
 def test_best_results_come_first() -> None:
