@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sparrowmq.client.base.keywords import OTHER_NAMES
+from sparrowmq.client.base.settings import OTHER_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "src" / "sparrowmq" / "client" / "base"

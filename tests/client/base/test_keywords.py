@@ -14,8 +14,14 @@ from tests.support import about
 import sparrowmq as mq
 from sparrowmq import aio
 from sparrowmq.client.base import options
-from sparrowmq.client.base.keywords import OTHER_NAMES, with_keywords
-from sparrowmq.client.base.settings import ClientSettings, ConsumerSettings, ProducerSettings, PullSettings
+from sparrowmq.client.base.settings import (
+    OTHER_NAMES,
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    PullSettings,
+    with_keywords,
+)
 from sparrowmq.core.errors import SettingsError
 
 KINDS = [ClientSettings, ProducerSettings, ConsumerSettings, PullSettings]

@@ -31,9 +31,8 @@ from sparrowmq.client.admin.types import (
     Rate,
     Rates,
 )
-from sparrowmq.client.base.keywords import with_keywords
 from sparrowmq.client.base.lifecycle import Lifecycle, State
-from sparrowmq.client.base.settings import ClientSettings, check_range
+from sparrowmq.client.base.settings import ClientSettings, check_range, with_keywords
 from sparrowmq.client.cluster.broker_api import check, command, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.cluster.instances import shared_instance

@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sparrowmq.client.base.hooks import SendMode
-from sparrowmq.client.base.keywords import with_keywords
 from sparrowmq.client.base.lifecycle import Lifecycle, State
-from sparrowmq.client.base.settings import ProducerSettings, check_range
+from sparrowmq.client.base.settings import ProducerSettings, check_range, with_keywords
 from sparrowmq.client.base.tasks import TaskGroup, run_every
 from sparrowmq.client.cluster.broker_api import need_address
 from sparrowmq.client.cluster.instance import ClientInstance

@@ -18,9 +18,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
-from sparrowmq.client.base.keywords import with_keywords
 from sparrowmq.client.base.lifecycle import Lifecycle, State
-from sparrowmq.client.base.settings import ClientSettings, PullSettings, check_range
+from sparrowmq.client.base.settings import ClientSettings, PullSettings, check_range, with_keywords
 from sparrowmq.client.base.tasks import TaskGroup, run_every
 from sparrowmq.client.cluster.broker_api import BrokerRequests, PullAnswer, need_address
 from sparrowmq.client.cluster.instance import ClientInstance

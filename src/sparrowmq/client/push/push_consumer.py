@@ -10,9 +10,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
-from sparrowmq.client.base.keywords import with_keywords
 from sparrowmq.client.base.lifecycle import Lifecycle, State
-from sparrowmq.client.base.settings import ConsumerSettings, check_range
+from sparrowmq.client.base.settings import ConsumerSettings, check_range, with_keywords
 from sparrowmq.client.base.stop_signals import STOP_SIGNALS, Begin, stop_signals
 from sparrowmq.client.push.member import GroupMember
 from sparrowmq.client.push.message_stream import DeliveredMessage, MessageStream, StreamedMessage, iterate
