@@ -32,7 +32,7 @@ def links(visit: Visit) -> Sequence[tuple[str, str]]:
     plan = [("do.plan", f"{base}/plan")]
     if not visit.may(RoleRight.EDIT, ("group", group)):
         return plan
-    names = ("reset", "undo", "skip", "clone", "setting", "pause")
+    names = ("reset", "skip", "clone", "setting", "pause")
     return [
         *((f"do.group-{name}" if name != "reset" else "do.reset", f"{base}/{name}") for name in names),
         *plan,
@@ -166,6 +166,11 @@ def _of_those(visit: Visit, rows: Sequence[Mapping[str, Any]], empty: str) -> Se
     asked = visit.query.get("which", "")
     chosen = asked if asked in dict(choices) else choices[0][0]
     return [Field("which", "tune.which", "select", chosen, choices)]
+
+
+def undo_link(group: str) -> str:
+    """The form that undoes the group's last reset."""
+    return at("groups", group, "undo")
 
 
 def unset_link(group: str, row: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from sparrowmq.console.visits import Field, Form, Page, PagePart, Preview, Value
 from sparrowmq.coordinator.api import cluster, dynamic_settings
 from sparrowmq.coordinator.api import groups as managed
 from sparrowmq.coordinator.api.dynamic_settings import Move
-from sparrowmq.coordinator.groups.resets import TIME_MS_MAX
+from sparrowmq.coordinator.groups.resets import TIME_MS_MAX, ResetState
 from sparrowmq.coordinator.users.roles import RoleRight
 from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import RefusedError, SettingsError
@@ -67,6 +67,7 @@ RESETS: Final = (
     Column("asked_by"),
     Column("reason"),
     Column("message"),
+    Column("undo", link=lambda row: row["link"]),
 )
 SET: Final = (
     Column("setting", link=lambda row: row["link"]),
@@ -257,9 +258,16 @@ def _who_follows(visit: Visit, found: Mapping[str, Any]) -> list[str]:
 
 
 async def resets(visit: Visit) -> Values:
-    """Its offset resets."""
-    found = await visit.call(dynamic_settings.list_resets, visit.named("group"), visit.caller, 100)
-    return {"table": await visit.table("resets", RESETS, found, sort="-asked_ms", empty="empty.resets")}
+    """Its offset resets; the last one leads to the form that undoes it."""
+    group = visit.named("group")
+    found = await visit.call(dynamic_settings.list_resets, group, visit.caller, 100)
+    last = max((one["id"] for one in found if one["state"] == ResetState.DONE), default=0)
+    undo = group_changes.undo_link(group) if visit.may(RoleRight.EDIT, ("group", group)) else ""
+    rows = [
+        dict(one) | {"undo": visit.words("do.group-undo") if one["id"] == last and undo else "", "link": undo}
+        for one in found
+    ]
+    return {"table": await visit.table("resets", RESETS, rows, sort="-asked_ms", empty="empty.resets")}
 
 
 async def _group(visit: Visit) -> Mapping[str, Any]:
