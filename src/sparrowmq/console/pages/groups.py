@@ -262,11 +262,9 @@ async def resets(visit: Visit) -> Values:
     group = visit.named("group")
     found = await visit.call(dynamic_settings.list_resets, group, visit.caller, 100)
     last = max((one["id"] for one in found if one["state"] == ResetState.DONE), default=0)
-    undo = group_changes.undo_link(group) if visit.may(RoleRight.EDIT, ("group", group)) else ""
-    rows = [
-        dict(one) | {"undo": visit.words("do.group-undo") if one["id"] == last and undo else "", "link": undo}
-        for one in found
-    ]
+    may = visit.may(RoleRight.EDIT, ("group", group))
+    undo = {"undo": visit.words("do.group-undo"), "link": group_changes.undo_link(group)}
+    rows = [dict(one) | (undo if may and one["id"] == last else {"undo": "", "link": ""}) for one in found]
     return {"table": await visit.table("resets", RESETS, rows, sort="-asked_ms", empty="empty.resets")}
 
 
