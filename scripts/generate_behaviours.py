@@ -2,8 +2,8 @@
 
 The page is for maintainers and is made on demand; it is not part of the repository.
 
-    python scripts/generate_behaviours.py            write the page; take proven facts off the pending list
-    python scripts/generate_behaviours.py --check    say (exit status 1) what is wrong, without writing
+    python -m scripts.generate_behaviours            write the page; take proven facts off the pending list
+    python -m scripts.generate_behaviours --check    say (exit status 1) what is wrong, without writing
 
 `tests/behaviours.toml` has the texts and functions. Tests say what they prove with
 `@pytest.mark.proves("client:C-01")`; they are found in their syntax trees, nothing is imported. A fact with a

@@ -1,8 +1,8 @@
 """Writes the table of `docs/clients-5x.md`: what works with each of RocketMQ's clients, before each proxy.
 
     SPARROW_RECORD_CLIENTS=1 pytest tests/interop/client5 --timeout=3600     runs and records every case
-    python scripts/generate_clients.py                                       writes the table of the record
-    python scripts/generate_clients.py --print                               shows it
+    python -m scripts.generate_clients                                       writes the table of the record
+    python -m scripts.generate_clients --print                               shows it
 
 The table stands between `<!-- table: clients -->` and `<!-- end -->`.
 """

@@ -1,7 +1,7 @@
 """Writes docs/commands.md: every command of `sparrow` with its arguments and options.
 
-python scripts/generate_commands.py            write the page
-python scripts/generate_commands.py --check    say (exit status 1) whether it is stale
+python -m scripts.generate_commands            write the page
+python -m scripts.generate_commands --check    say (exit status 1) whether it is stale
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import enum
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import typer.main
+from scripts.generated import ROOT, write
 
 from sparrowmq.cli.main import app
 from sparrowmq.cli.tree import SUBJECTS
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
+TARGET = ROOT / "docs" / "commands.md"
 HEAD = """# Commands
 
 This page describes every command of `sparrow`; `--help` prints the same text for each. The page is made by
@@ -110,16 +110,5 @@ def render() -> str:
     return HEAD + contents(words for words, _ in found) + "".join(parts).rstrip("\n") + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Write or check the page; the exit status."""
-    text = render()
-    if arguments == ["--check"]:
-        fresh = TARGET.exists() and TARGET.read_text() == text
-        sys.stdout.write("fresh\n" if fresh else f"{TARGET} is stale: run scripts/generate_commands.py\n")
-        return 0 if fresh else 1
-    TARGET.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write(render(), TARGET))

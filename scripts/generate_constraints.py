@@ -1,7 +1,7 @@
 """Writes constraints.txt: the versions that the tests pass with, from the environment that runs this script.
 
-    python scripts/generate_constraints.py            write the file
-    python scripts/generate_constraints.py --check    say (exit status 1) what the file lacks or contradicts
+    python -m scripts.generate_constraints            write the file
+    python -m scripts.generate_constraints --check    say (exit status 1) what the file lacks or contradicts
 
 Run it in an up-to-date environment that passes `./sparrow test`; `scripts/renew_lock.py` makes one. The
 launcher installs by the file: warnings are errors in tests, so versions must not change by themselves. What
@@ -28,7 +28,7 @@ ELSEWHERE = {"appnope": "1.0.0", "pyyaml-ft": "8.0.0", "uv": "0.13.9"}
 """Versions of packages that only other Pythons or systems need, ipykernel under macOS and libcst on 3.13, and
 of what the launcher installs with."""
 HEAD = """# Versions that the tests pass with, on Python {pythons} under Linux and macOS.
-# Made by `python scripts/generate_constraints.py`; do not edit.
+# Made by `python -m scripts.generate_constraints`; do not edit.
 """
 
 

@@ -1,8 +1,8 @@
 """Writes the table of the fault matrix in `docs/spark.md` from what was recorded of its rounds.
 
     python -m tests.spark.matrix --missing       runs the cells that lack a record, and writes the table
-    python scripts/generate_matrix.py            writes the table
-    python scripts/generate_matrix.py --print    shows it
+    python -m scripts.generate_matrix            writes the table
+    python -m scripts.generate_matrix --print    shows it
 
 The table stands between `<!-- table: matrix -->` and `<!-- end -->`.
 """

@@ -1,8 +1,8 @@
 """Writes the tables of `docs/mqadmin.md`: each command of Apache's `mqadmin` at Apache's servers and at ours.
 
-    python scripts/generate_mqadmin.py --run      runs every command on both sides (needs Java), then writes
-    python scripts/generate_mqadmin.py            writes the tables from what was recorded
-    python scripts/generate_mqadmin.py --print    shows them
+    python -m scripts.generate_mqadmin --run      runs every command on both sides (needs Java), then writes
+    python -m scripts.generate_mqadmin            writes the tables from what was recorded
+    python -m scripts.generate_mqadmin --print    shows them
 
 The tables stand between `<!-- table: mqadmin -->` and `<!-- end -->`.
 """

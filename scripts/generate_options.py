@@ -1,7 +1,7 @@
 """Writes `sparrowmq/client/base/options.py`: the settings of clients as keyword arguments.
 
-    python scripts/generate_options.py            write the file
-    python scripts/generate_options.py --check    say (exit status 1) whether it is stale
+    python -m scripts.generate_options            write the file
+    python -m scripts.generate_options --check    say (exit status 1) whether it is stale
 
 Each settings class becomes a TypedDict with the same names and types, and the other names of keywords. None
 leaves a setting as it is.
@@ -10,13 +10,12 @@ leaves a setting as it is.
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
-from pathlib import Path
+
+from scripts.generated import ROOT, formatted, write
 
 from sparrowmq.client.base.settings import OTHER_NAMES
 
-ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "src" / "sparrowmq" / "client" / "base"
 TARGET = BASE / "options.py"
 KINDS = {
@@ -80,28 +79,8 @@ def generate() -> str:
     imports = [line for line in imports if "__future__" not in line]
     imports.append(f"from sparrowmq.client.base.settings import {', '.join(own)}")
     source = HEADER + "\n".join([*(f"    {line}" for line in imports), *lines, ""])
-    for command in (["check", "--select", "I,F401", "--fix", "--quiet"], ["format", "--quiet"]):
-        source = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET), "-"],
-            input=source,
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=ROOT,
-        ).stdout
-    return source
-
-
-def main() -> int:
-    """Write or check the target; the exit status."""
-    source = generate()
-    if "--check" in sys.argv[1:]:
-        fresh = TARGET.exists() and TARGET.read_text() == source
-        sys.stdout.write("fresh\n" if fresh else f"{TARGET} is stale: run scripts/generate_options.py\n")
-        return 0 if fresh else 1
-    TARGET.write_text(source)
-    return 0
+    return formatted(source, TARGET, "I,F401")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(generate(), TARGET))

@@ -1,7 +1,7 @@
 """Writes the table of rights in `docs/protocol.md` from the servers' tables.
 
-    python scripts/generate_rights.py            write the page
-    python scripts/generate_rights.py --check    say (exit status 1) whether it is stale
+    python -m scripts.generate_rights            write the page
+    python -m scripts.generate_rights --check    say (exit status 1) whether it is stale
 
 Each table stands between its `<!-- table: … -->`, see `TABLES`, and `<!-- end -->`.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
+
+from scripts.generated import ROOT, write
 
 from sparrowmq.broker.access.rights import RIGHTS as OF_BROKER
 from sparrowmq.coordinator.groups.members import RIGHTS as OF_MEMBERS
@@ -19,7 +20,7 @@ from sparrowmq.core.rights import GET, Right, RightScope
 from sparrowmq.nameserver.rights import RIGHTS as OF_NAME_SERVER
 from sparrowmq.protocol.codes import RequestCode
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
+TARGET = ROOT / "docs" / "protocol.md"
 BLOCK = r"(<!-- table: {} -->\n).*?(<!-- end -->)"
 TABLES: dict[str, tuple[str, Mapping[int, Right]]] = {
     "rights at a name server": ("name server", OF_NAME_SERVER),
@@ -91,23 +92,16 @@ def table(server: str, rights: Mapping[int, Right]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    """Write or check the page; the exit status."""
-    text = TARGET.read_text()
-    fresh = text
+def render(text: str) -> str:
+    """The page with its tables made anew. Raises SystemExit for a table without a place."""
     for name, (server, rights) in TABLES.items():
         made = table(server, rights)
-        found = re.search(BLOCK.format(name), fresh, re.DOTALL)
+        found = re.search(BLOCK.format(name), text, re.DOTALL)
         if found is None:
             raise SystemExit(f"{TARGET} has no place for the table {name!r}")
-        fresh = f"{fresh[: found.start()]}{found[1]}\n{made}\n{found[2]}{fresh[found.end() :]}"
-    if "--check" in sys.argv[1:]:
-        same = text == fresh
-        sys.stdout.write("fresh\n" if same else f"{TARGET} is stale: run scripts/generate_rights.py\n")
-        return 0 if same else 1
-    TARGET.write_text(fresh)
-    return 0
+        text = f"{text[: found.start()]}{found[1]}\n{made}\n{found[2]}{text[found.end() :]}"
+    return text
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(render(TARGET.read_text()), TARGET))

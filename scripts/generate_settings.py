@@ -1,8 +1,8 @@
 """Writes the tables of `docs/settings.md` from `core/settings/servers.py`, and those of `docs/client.md` from
 `client/base/settings.py`; the words around them stay.
 
-    python scripts/generate_settings.py            write the pages
-    python scripts/generate_settings.py --check    say (exit status 1) whether one is stale
+    python -m scripts.generate_settings            write the pages
+    python -m scripts.generate_settings --check    say (exit status 1) whether one is stale
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`. What the settings of clients mean is written
 in their tables, where the script leaves it.

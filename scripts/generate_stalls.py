@@ -1,8 +1,8 @@
 """Writes the table of stalls in `docs/operations.md`: what each request may hold a server's loop for.
 
-    python scripts/generate_stalls.py            full size: some minutes, on a machine that does nothing else
-    python scripts/generate_stalls.py --small    the size that the tests take
-    python scripts/generate_stalls.py --print    the table, and the page stays as it is
+    python -m scripts.generate_stalls            full size: some minutes, on a machine that does nothing else
+    python -m scripts.generate_stalls --small    the size that the tests take
+    python -m scripts.generate_stalls --print    the table, and the page stays as it is
 
 It starts the servers itself. The table stands between `<!-- table: stalls -->` and `<!-- end -->`.
 """

@@ -1,7 +1,7 @@
 """Writes `sparrowmq/client/sync/sync_generated.py`: the synchronous classes, from the asyncio ones.
 
-    python scripts/generate_sync.py            write the file
-    python scripts/generate_sync.py --check    say (exit status 1) whether it is stale
+    python -m scripts.generate_sync            write the file
+    python -m scripts.generate_sync --check    say (exit status 1) whether it is stale
 
 Public methods, properties, signatures and docstrings are taken from the syntax trees of the asyncio classes.
 `async` methods wait for the background loop; plain ones are called on it. What differs by hand is in
@@ -11,12 +11,11 @@ Public methods, properties, signatures and docstrings are taken from the syntax 
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from scripts.generated import ROOT, formatted, write
+
 CLIENT = ROOT / "src" / "sparrowmq" / "client"
 TARGET = CLIENT / "sync" / "sync_generated.py"
 
@@ -229,28 +228,8 @@ def generate() -> str:
             *classes,
         ]
     )
-    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
-        source = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET), "-"],
-            input=source,
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=ROOT,
-        ).stdout
-    return source
-
-
-def main() -> int:
-    """Write or check the target; the exit status."""
-    source = generate()
-    if "--check" in sys.argv[1:]:
-        fresh = TARGET.exists() and TARGET.read_text() == source
-        sys.stdout.write("fresh\n" if fresh else f"{TARGET} is stale: run scripts/generate_sync.py\n")
-        return 0 if fresh else 1
-    TARGET.write_text(source)
-    return 0
+    return formatted(source, TARGET, "I")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(generate(), TARGET))

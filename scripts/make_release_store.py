@@ -1,6 +1,6 @@
 """Makes a small store directory with the code of one release, and a ledger of what clients saw in it.
 
-python scripts/make_release_store.py SOURCE NAME
+python -m scripts.make_release_store SOURCE NAME
 
 SOURCE is a checkout of the release, for example `git worktree add /tmp/old v0.1.0`; its dependencies must be
 installed here. Writes tests/fixtures/store/NAME.tar.xz and NAME.jsonl.xz; `tests/store/test_releases.py`

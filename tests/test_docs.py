@@ -363,26 +363,20 @@ def test_every_command_is_documented() -> None:
 
 
 def test_settings_page_is_fresh() -> None:
-    script = ROOT / "scripts" / "generate_settings.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "scripts.generate_settings", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "fresh\n"), done.stdout + done.stderr
 
 
 def test_table_of_rights_is_fresh() -> None:
-    script = ROOT / "scripts" / "generate_rights.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "scripts.generate_rights", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "fresh\n"), done.stdout + done.stderr
 
 
 def test_commands_page_is_fresh() -> None:
-    script = ROOT / "scripts" / "generate_commands.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "scripts.generate_commands", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "fresh\n"), done.stdout + done.stderr
 
 

@@ -28,8 +28,8 @@ KINDS = [ClientSettings, ProducerSettings, ConsumerSettings, PullSettings]
 
 
 def test_generated_options_are_up_to_date() -> None:
-    script = Path(__file__).resolve().parents[3] / "scripts" / "generate_options.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "scripts.generate_options", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
     assert (done.stdout, done.returncode) == ("fresh\n", 0)
 
 
