@@ -253,6 +253,35 @@ def test_iteration_works_without_asyncio(cluster: LocalCluster, topic: str) -> N
     assert consumer.state is mq.State.CLOSED
 
 
+def test_topic_that_is_missing_does_not_hold_up_the_others(
+    cluster: LocalCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither one that never was, nor one that is deleted while its route is known; both are said once."""
+    gone = f"{topic}Gone"
+    cluster.create_topic(gone, 1)
+
+    async def main() -> None:
+        async with (
+            aio.Admin(namesrv=cluster.namesrv) as admin,
+            aio.SimpleConsumer(f"{topic}_g", namesrv=cluster.namesrv) as consumer,
+        ):
+            for one in ("Nowhere", gone, topic):
+                consumer.subscribe(one)
+            assert await consumer.receive(wait=0.0) == []
+            await admin.delete_topic(gone)
+            assert await consumer.receive(wait=0.0) == []
+            waiting = asyncio.ensure_future(consumer.receive(wait=20.0))
+            await asyncio.to_thread(send, cluster, topic, b"1")
+            assert [one.body for one in await waiting] == [b"1"]
+            for missing in ("Nowhere", gone):
+                assert sum(missing in record.message for record in caplog.records) == 1, caplog.text
+            consumer.unsubscribe(topic)
+            with pytest.raises((mq.NoRouteError, mq.BrokerError)):
+                await consumer.receive(wait=0.0)
+
+    run(main())
+
+
 def test_namespace_is_supported(cluster: LocalCluster) -> None:
     cluster.create_topic("space%Named", 1)
     settings = mq.ClientSettings(namesrv=cluster.namesrv, namespace="space")

@@ -18,10 +18,10 @@ from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.cluster.instances import shared_instance
 from sparrowmq.client.cluster.pop_calls import PopCalls, PoppedMessage
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import InvalidStateError, NoRouteError, SparrowError
+from sparrowmq.core.errors import BrokerError, InvalidStateError, NoRouteError, SparrowError, TransportError
 from sparrowmq.core.message import POP_MAX
 from sparrowmq.core.names import check_group, check_topic, with_namespace
-from sparrowmq.core.route import MASTER_ID, PERM_READ
+from sparrowmq.core.route import MASTER_ID, PERM_READ, TopicRoute
 from sparrowmq.core.subscription import Expression, SubscriptionData
 from sparrowmq.protocol.filter import parse_expression
 from sparrowmq.protocol.pop.receipts import pop_retry_topic
@@ -36,6 +36,9 @@ INVISIBLE_MAX: Final = 3 * 86_400.0
 WAIT_MAX: Final = 60.0
 ITERATED_MESSAGES: Final = 16
 """How many messages `async for` receives at once."""
+
+Source = tuple[SubscriptionData, str, str]
+"""Subscription, broker name and address of one broker to receive from."""
 
 
 class SimpleConsumer:
@@ -85,6 +88,8 @@ class SimpleConsumer:
         self._limits: GroupLimits | None = None
         self._tasks: TaskGroup | None = None
         self._turn = 0
+        self._missing: set[str] = set()
+        """Subscribed topics that had no route at the last look."""
         self._occasional = OccasionalLog(log)
 
     def __repr__(self) -> str:
@@ -164,8 +169,9 @@ class SimpleConsumer:
         """Up to `max_messages` (1 to 32) messages, each hidden from other members for `invisible` seconds.
 
         Waits up to `wait` seconds for the first ones; empty if none came. Topics and brokers are asked in
-        turn. Raises `InvalidStateError` without a subscription, `NoRouteError`, `BrokerError` (for example 3
-        from a broker before RocketMQ 5) and `TransportError`.
+        turn; those that fail are logged and left out. If all fail, it raises `NoRouteError`, `BrokerError`
+        (for example 3 from a broker before RocketMQ 5) or `TransportError`. Raises `InvalidStateError`
+        without a subscription.
         """
         check_range("max_messages", max_messages, 1, POP_MAX)
         check_range("invisible", invisible, 0.001, INVISIBLE_MAX, "seconds")
@@ -176,12 +182,22 @@ class SimpleConsumer:
             sources = await self._sources()
             left = max(0.0, deadline - loop.time())
             alone = len(sources) == 1
+            working = []
+            failure: SparrowError | None = None
             for source in sources:
-                found = await self._pop(source, max_messages, invisible, left if alone else 0.0)
+                try:
+                    found = await self._pop(source, max_messages, invisible, left if alone else 0.0)
+                except (BrokerError, TransportError) as error:
+                    failure = error
+                    self._left_out(source, error, alone)
+                    continue
                 if found:
                     return found
+                working.append(source)
+            if failure is not None and not working:
+                raise failure
             left = deadline - loop.time()
-            if left <= 0 or (not alone and not await self._ready(sources, left)):
+            if left <= 0 or (not alone and not await self._ready(working, left)):
                 return []
 
     async def __aiter__(self) -> AsyncIterator[PoppedMessage]:
@@ -196,22 +212,23 @@ class SimpleConsumer:
             for message in found:
                 yield message
 
-    async def _sources(self) -> list[tuple[SubscriptionData, str, str]]:
-        """Subscription, broker name and address of all brokers to receive from, beginning with the next in
-        turn.
+    async def _sources(self) -> list[Source]:
+        """All brokers to receive from, beginning with the next in turn. Topics without a route are left out,
+        unless no other is subscribed.
         """
         instance = self._running()
         if not self._subscriptions:
             raise InvalidStateError(f"{self._life.name} has no subscription; call subscribe first")
-        found = []
-        for topic, data in self._subscriptions.items():
-            route = await instance.find_route(topic)
-            if route is None:
-                raise NoRouteError(
-                    f"no broker serves topic {topic!r}; create it first (`sparrow topic create {topic}`) or "
-                    "check the name",
-                    topic=topic,
-                )
+        found: list[Source] = []
+        failure: SparrowError | None = None
+        for topic, data in list(self._subscriptions.items()):
+            try:
+                route = await _route(instance, topic)
+            except (NoRouteError, BrokerError, TransportError) as error:
+                failure = failure or error
+                self._is_missing(topic, error)
+                continue
+            self._missing.discard(topic)
             wire = replace(data, topic=with_namespace(instance.namespace, topic))
             readable = {queue.broker_name for queue in route.queues if queue.perm & PERM_READ}
             found += [
@@ -220,13 +237,28 @@ class SimpleConsumer:
                 if broker.broker_name in readable and (address := broker.addresses.get(MASTER_ID)) is not None
             ]
         if not found:
-            raise NoRouteError(f"no broker of {', '.join(self._subscriptions)} has a master to receive from")
+            raise failure or NoRouteError(
+                f"no broker of {', '.join(self._subscriptions)} has a master to receive from"
+            )
         self._turn += 1
         start = self._turn % len(found)
         return found[start:] + found[:start]
 
+    def _is_missing(self, topic: str, error: SparrowError) -> None:
+        """Warn about a topic without a route, once until it has one. A single topic's error is raised."""
+        if topic not in self._missing and len(self._subscriptions) > 1:
+            self._missing.add(topic)
+            log.warning("%s goes on without topic %s: %s", self._life.name, topic, error)
+
+    def _left_out(self, source: Source, error: SparrowError, alone: bool) -> None:
+        """Warn about a broker that does not serve a topic, if there are others. Its error is raised else."""
+        if not alone:
+            data, broker_name, _ = source
+            text = f"{self._life.name} gets no messages of {data.topic} from {broker_name}: {error}"
+            self._occasional.write(logging.WARNING, f"receive {data.topic} {broker_name}", text)
+
     async def _pop(
-        self, source: tuple[SubscriptionData, str, str], max_messages: int, invisible: float, wait: float
+        self, source: Source, max_messages: int, invisible: float, wait: float
     ) -> list[PoppedMessage]:
         """Messages of one topic from one broker, without those of other tags and without dead letters.
 
@@ -271,12 +303,9 @@ class SimpleConsumer:
             most = await self._limits.retries_max(address)
         return most is not None and message.reconsume_times > most
 
-    async def _ready(self, sources: list[tuple[SubscriptionData, str, str]], wait: float) -> bool:
-        """Wait until one of several brokers has messages; False after the time limit."""
-        waiting = {
-            asyncio.ensure_future(self._popping.is_ready(address, data.topic, wait))
-            for data, _, address in sources
-        }
+    async def _ready(self, sources: list[Source], wait: float) -> bool:
+        """Wait until one of several brokers has messages; False after the time limit, or if all fail."""
+        waiting = {asyncio.ensure_future(self._is_ready(source, wait)) for source in sources}
         try:
             while waiting:
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -288,6 +317,15 @@ class SimpleConsumer:
                 one.cancel()
             if waiting:
                 await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _is_ready(self, source: Source, wait: float) -> bool:
+        """Whether one of several brokers has messages within `wait` seconds."""
+        data, _, address = source
+        try:
+            return await self._popping.is_ready(address, data.topic, wait)
+        except (BrokerError, TransportError) as error:
+            self._left_out(source, error, False)
+            return False
 
     # Settling
 
@@ -353,3 +391,15 @@ class SimpleConsumer:
         log.error("%s of %s ended: %s", name, self._life.name, error)
         if self.state is State.RUNNING:
             self._life.to(State.FAILED)
+
+
+async def _route(instance: ClientInstance, topic: str) -> TopicRoute:
+    """The route of a topic. Raises `NoRouteError` if there is none."""
+    route = await instance.find_route(topic)
+    if route is None:
+        raise NoRouteError(
+            f"no broker serves topic {topic!r}; create it first (`sparrow topic create {topic}`) or check "
+            "the name",
+            topic=topic,
+        )
+    return route

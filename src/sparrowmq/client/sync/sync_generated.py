@@ -1055,8 +1055,9 @@ class SimpleConsumer(SimpleConsumerFacade):
         """Up to `max_messages` (1 to 32) messages, each hidden from other members for `invisible` seconds.
 
         Waits up to `wait` seconds for the first ones; empty if none came. Topics and brokers are asked in
-        turn. Raises `InvalidStateError` without a subscription, `NoRouteError`, `BrokerError` (for example 3
-        from a broker before RocketMQ 5) and `TransportError`.
+        turn; those that fail are logged and left out. If all fail, it raises `NoRouteError`, `BrokerError`
+        (for example 3 from a broker before RocketMQ 5) or `TransportError`. Raises `InvalidStateError`
+        without a subscription.
         """
         return self._run(self._inner.receive, max_messages, invisible=invisible, wait=wait)
 
