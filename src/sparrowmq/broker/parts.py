@@ -63,7 +63,6 @@ from sparrowmq.broker.upkeep import Upkeep
 from sparrowmq.core.errors import InvalidStateError, StoreError
 from sparrowmq.protocol.bloom import BloomFilter
 from sparrowmq.protocol.bodies import RegisterBrokerBody, TopicConfigTable
-from sparrowmq.protocol.bodies.replicas import MASTER
 from sparrowmq.store.tables.config_file import ConfigFile
 from sparrowmq.store.tables.consumer_offsets import ConsumerOffsets
 from sparrowmq.transport.dispatch import CommandHandler, check_rows
@@ -181,7 +180,7 @@ class BrokerParts:
             position=None if settings.is_slave else lambda: store.position,
         )
         finish_deletions(store, self.topics, self.offsets)
-        if self.reign.record.role == MASTER:
+        if self.reign.replaced_master:
             restore_recent_topics(store, self.topics)
         for warning in self.offsets.clamp(store):
             log.warning("%s", warning)
@@ -240,7 +239,7 @@ class BrokerParts:
             topic_made=topic_made,
             is_locked=self.locks.is_ordered,
         )
-        if self.reign.record.role == MASTER and not settings.auto_create_subscription_group:
+        if self.reign.replaced_master and not settings.auto_create_subscription_group:
             restore_recent_groups(store, self.inner, self.groups, settings, self.reign.start)
         self.pop = self._make_pop()
         self.progress = ConsumerProgress(self.store, self.offsets, self.clients, self.pop, self.clock)

@@ -181,6 +181,32 @@ def test_readers_ahead_of_a_new_master_continue_where_its_reign_began(tmp_path: 
     run(scenario())
 
 
+def test_slave_whose_settings_make_it_the_master_continues_the_log(tmp_path: Path) -> None:
+    """Its readers continue where its own part of the log begins, also after a restart."""
+
+    async def scenario() -> None:
+        async with group(tmp_path) as g:
+            first, second = await g.master(), await g.slave()
+            for number in range(5):
+                assert (await g.send(first, b"%d" % number)).code == 0
+            await until(same(first, second))
+            await until(lambda: TOPIC in second.parts.topics.births)
+            await second.close()
+            for number in range(5, 8):
+                assert (await g.send(first, b"%d" % number)).code == 0
+            birth = (await g.ask(first, pull(birth=0))).ext["birth"]
+            await first.close()
+            for number in range(2):
+                second = await g.master("s")
+                assert (await g.ask(second, pull(birth=0))).ext["birth"] == birth
+                assert (await g.send(second, b"new%d" % number)).code == 0
+                moved = await g.ask(second, pull(birth=birth, queueOffset=8))
+                assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "5")
+                await second.close()
+
+    run(scenario())
+
+
 def test_topic_created_just_before_the_change_exists_afterwards(tmp_path: Path) -> None:
     """Also when its settings were never copied."""
 
@@ -201,6 +227,22 @@ def test_topic_created_just_before_the_change_exists_afterwards(tmp_path: Path) 
             assert second.parts.topics.configs["MadeLate"].read_queue_nums == 2
             assert (await g.send(second, topic="MadeLate", queue_id=1)).code == 0
             assert bodies(second, "MadeLate", 1) == [b"hello", b"hello"]
+
+    run(scenario())
+
+
+def test_topic_created_just_before_the_settings_changed_exists_afterwards(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with group(tmp_path) as g:
+            first, second = await g.master(), await g.slave()
+            await until(lambda: second.parts.following is not None and second.parts.following.follower.link)
+            second.parts.following.tables.copy_soon = lambda: None  # type: ignore[union-attr, method-assign]
+            assert (await g.send(first, topic="MadeLate", queue_id=1)).code == 0
+            await until(same(first, second))
+            assert "MadeLate" not in second.parts.topics.configs
+            await second.close()
+            second = await g.master("s")
+            assert second.parts.topics.configs["MadeLate"].read_queue_nums == 2
 
     run(scenario())
 

@@ -35,7 +35,8 @@ class RoleRecord:
     `store` is a random text that identifies the store: an emptied store gets another one. `epoch` is -1, and
     `role` empty, if it never got orders: then its settings decide its role. `master_role` is the `brokerRole`
     of the last master it followed. `damaged` is the first position of its log that is known to be damaged, -1
-    if none is; `is_disowned`: as a slave, it got another `store` because of that.
+    if none is; `is_disowned`: as a slave, it got another `store` because of that. `settled` is where its log
+    ended when its settings made the slave a master, -1 if they did not.
     """
 
     store: str = ""
@@ -50,6 +51,7 @@ class RoleRecord:
     number: int = 0
     damaged: int = -1
     is_disowned: bool = False
+    settled: int = -1
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> RoleRecord:
@@ -67,6 +69,7 @@ class RoleRecord:
             number=int(data["inSyncNumber"]),
             damaged=int(data.get("damagedAt", -1)),
             is_disowned=bool(data.get("isDisowned", False)),
+            settled=int(data.get("settledAt", -1)),
         )
         if found.role not in ("", MASTER, SLAVE) or (found.role == SLAVE) != (found.broker_id > 0):
             raise ValueError(f"role {found.role!r} with broker id {found.broker_id}")
@@ -88,6 +91,7 @@ class RoleRecord:
             "inSyncNumber": self.number,
             "damagedAt": self.damaged,
             "isDisowned": self.is_disowned,
+            "settledAt": self.settled,
         }
 
 
@@ -154,7 +158,11 @@ class Authority:
 
     def learn_master(self, role: str) -> None:
         """The `brokerRole` of the master that is followed."""
-        self.record = replace(self.record, master_role=role)
+        self.record = replace(self.record, master_role=role, settled=-1)
+
+    def settle(self, position: int) -> None:
+        """The settings make the slave a master, whose log ends at `position`."""
+        self.record = replace(self.record, master_role="", settled=position)
 
     def note_damage(self, position: int, store: str | None) -> None:
         """The log is damaged from `position` on; `store` is the text of another copy, if it now counts as

@@ -102,8 +102,13 @@ class Reign:
 
     @property
     def start(self) -> int:
-        """Where in the log the newest reign began; 0 without any."""
-        return self.epochs.starts[-1][1] if self.epochs.starts else 0
+        """Where in the log the newest reign began, by orders or by the settings; 0 without any."""
+        return max(self.epochs.starts[-1][1] if self.epochs.starts else 0, self.record.settled)
+
+    @property
+    def replaced_master(self) -> bool:
+        """Whether this broker is a master that was a slave before."""
+        return self.record.role == MASTER or self.record.settled >= 0
 
     def settings(self, settings: BrokerSettings) -> BrokerSettings:
         """The settings with the current role."""
@@ -206,6 +211,12 @@ class Reign:
         record = self.record
         if record.role == MASTER and record.epoch > self.epochs.last:
             self.keep_epochs(self.epochs.begun(record.epoch, end))
+        elif not record.role and not self.is_slave and record.master_role:
+            self.authority.settle(end)
+            self.save()
+            log.warning(
+                "this broker was a slave; its settings make it the master from %d of the log on", end
+            )
         if self.is_changing:
             self.save()
             self.is_changing = False
