@@ -214,9 +214,7 @@ class Reign:
         elif not record.role and not self.is_slave and record.master_role:
             self.authority.settle(end)
             self.save()
-            log.warning(
-                "this broker was a slave; its settings make it the master from %d of the log on", end
-            )
+            log.warning("this broker was a slave; its settings make it the master from %d of the log on", end)
         if self.is_changing:
             self.save()
             self.is_changing = False
