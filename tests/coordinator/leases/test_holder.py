@@ -192,3 +192,35 @@ def test_holder_that_ends_during_a_claim_leaves_the_lease_free(
         assert not live(database)
 
     run(main())
+
+
+@pytest.mark.proves("pmq:L3", "pmq:L5")
+@pytest.mark.parametrize("claimed", [False, True], ids=["after it", "before it"])
+def test_closed_gate_releases_what_a_claim_without_an_answer_has_won(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, claimed: bool
+) -> None:
+    """The claim's statement is executed just before or just after the gate closes."""
+    claims: list[Callable[[], Any]] = []
+
+    async def unanswered(claim: Callable[[], Any]) -> None:
+        claims.append(claim)
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(database, "run", unanswered)
+            async with holding(database) as holder:
+                await until(lambda: "s: claim failed: no answer in time" in caplog.text)
+                if claimed:
+                    assert claims[0]()
+                holder.enabled = False
+                patched.undo()
+                holder.wake()
+                if not claimed:
+                    await until(lambda: not holder._claiming)
+                    claims[0]()
+                await until(lambda: not live(database))
+                assert holder.epoch is None
+
+    with caplog.at_level(logging.WARNING):
+        run(main())

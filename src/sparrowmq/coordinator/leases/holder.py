@@ -103,7 +103,7 @@ class LeaseHolder:
         if action is LeaseAction.STOP:
             _log.warning("%s: the lease expired before it could be renewed; its work stops", self.service)
             self._become(rules.missed(now, self._times))
-        elif action is LeaseAction.RELEASE:
+        elif action is LeaseAction.RELEASE or (self._claiming and not self.enabled):
             await self._give_back()
         elif action in (LeaseAction.CLAIM, LeaseAction.RENEW):
             await self._ask(action, now)
@@ -135,7 +135,7 @@ class LeaseHolder:
         with self._database.write() as connection:
             if holding is None:
                 epoch = table.claim(connection, self.service, self._owner, self._times.ttl_ms)
-                if epoch is None or not self._ended:
+                if epoch is None or (self.enabled and not self._ended):
                     return epoch
                 table.release(connection, self.service, self._owner, epoch)
                 return None
@@ -151,7 +151,7 @@ class LeaseHolder:
 
         def work() -> bool:
             with self._database.write() as connection:
-                # The lock waits for a claim under way; one that comes later finds that this holder has ended.
+                # The lock waits for a claim under way; one that comes later finds that it is not wanted.
                 row = table.row(connection, self.service, lock=True)
                 return row is not None and table.release(connection, self.service, self._owner, row.epoch)
 
