@@ -113,6 +113,19 @@ def test_only_a_silent_broker_is_forgotten(database: Database) -> None:
     assert entry.before == {"processes": ["0 at h:2"], "last_seen": 0}
 
 
+def test_broker_forgotten_by_a_person_is_not_forgotten_once_more(database: Database) -> None:
+    put(database, DrainState.REMOVED)
+    with database.write() as connection:
+        removed = drains.all_drains(connection)["a"]
+        drains.note(connection, [], {})
+        drains.forget(connection, "a", ANN)
+        drains.note(connection, [A], {})
+        drains.end(connection, removed, Actor("service:broker-check"))
+        assert [row.broker for row in drains.known(connection)] == ["a", "b"]
+        found = [entry.action for entry in search(connection, Search(kind="broker"))]
+    assert sorted(found) == ["broker.drain", "broker.forget"]
+
+
 def test_groups_with_the_largest_backlog_are_stored_and_all_are_summed(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

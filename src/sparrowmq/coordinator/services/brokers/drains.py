@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
 
 from sparrowmq.coordinator.cluster.fleet import FleetBroker
 from sparrowmq.coordinator.database.clock import now_ms
@@ -242,9 +242,7 @@ def move(connection: Connection, before: Drain, state: DrainState, actor: Actor,
     values = {"state": str(state), **values}
     if state is not before.state:
         values["changed_at"] = now_ms()
-    unchanged = (drain.c.state == str(before.state)) & (drain.c.changed_at == before.changed_at)
-    mine = drain.c.broker == before.broker
-    if connection.execute(update(drain).where(mine & unchanged).values(**values)).rowcount == 0:
+    if connection.execute(update(drain).where(_unchanged(before)).values(**values)).rowcount == 0:
         return False
     if state is not before.state:
         told = Actor(actor.name, before.reason, actor.generation)
@@ -266,10 +264,17 @@ def measured(left: Left) -> dict[str, Any]:
 
 
 def end(connection: Connection, found: Drain, actor: Actor) -> None:
-    """A removed broker has disappeared: forget it."""
-    connection.execute(delete(drain).where(drain.c.broker == found.broker))
+    """A removed broker has disappeared: forget it, unless a person did so in the meantime."""
+    if connection.execute(delete(drain).where(_unchanged(found))).rowcount == 0:
+        return
     connection.execute(delete(broker_seen).where(broker_seen.c.broker == found.broker))
     record(connection, actor, "broker.gone", ("broker", found.broker), before={"state": str(found.state)})
+
+
+def _unchanged(before: Drain) -> ColumnElement[bool]:
+    """Whether the row is still the drain that was read."""
+    of_it = (drain.c.broker == before.broker, drain.c.state == str(before.state))
+    return and_(*of_it, drain.c.changed_at == before.changed_at)
 
 
 def _by_person(connection: Connection, found: Drain, wanted: DrainState, action: str, actor: Actor) -> None:
