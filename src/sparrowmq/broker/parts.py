@@ -217,7 +217,7 @@ class BrokerParts:
             self.fence,
             clock,
             is_master_there=self._follows if settings.is_slave else None,
-            reign_start=self.reign.start if self.reign.start <= store.position else 0,
+            master_from=self.reign.master_from if self.reign.master_from <= store.position else 0,
         )
         self.waiting_pops = WaitingRequests(clock)
         self.arrivals = ConfirmedArrivals(store.raw_log, wake=self._arrived, answer_all=self._answer_all)

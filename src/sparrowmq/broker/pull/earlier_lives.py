@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class EarlierLives:
-    """Finds such offsets in pulls, and warns. `reign_start` is the position of the log where this master's
-    reign began; 0 if it never replaced another master.
+    """Finds such offsets in pulls, and warns. `master_from` is the position of the log where this master
+    replaced another one; 0 if it never did. Its later reigns do not count: a reader may have missed them all.
     """
 
     def __init__(
-        self, topics: TopicTable, offsets: ConsumerOffsets, log: logging.Logger, *, reign_start: int = 0
+        self, topics: TopicTable, offsets: ConsumerOffsets, log: logging.Logger, *, master_from: int = 0
     ) -> None:
-        self._reign_start = reign_start
+        self._master_from = master_from
         self._topics = topics
         self._offsets = offsets
         self._occasional = OccasionalLog(log)
@@ -82,10 +82,10 @@ class EarlierLives:
         if result.status is not GetStatus.OFFSET_OVERFLOW_BADLY:
             return result.next_offset
         following, why = result.next_offset, "the topic was made again, or the broker lost messages"
-        topic, reign = self._topics.get(fields.topic), self._reign_start
+        topic, since = self._topics.get(fields.topic), self._master_from
         is_same = topic is not None and UNKNOWN_BIRTH < topic.birth == fields.birth
-        if is_same and not queue.recovered and reign:
-            first = queue.first_from(reign)
+        if is_same and not queue.recovered and since:
+            first = queue.first_from(since)
             following = max(result.min_offset, min(first, result.max_offset))
             why = f"this master's log lacks {fields.queue_offset - first} messages of the last master"
         text = (

@@ -105,7 +105,7 @@ class PullPath:
         clock: Clock,
         *,
         is_master_there: Callable[[], bool] | None = None,
-        reign_start: int = 0,
+        master_from: int = 0,
     ) -> None:
         self._is_master_there = is_master_there
         self._reads_refused = settings.is_slave and not settings.slave_read_enable
@@ -118,7 +118,7 @@ class PullPath:
         self._groups = tables.groups
         self._clients = tables.clients
         self._offsets = tables.offsets
-        self._lives = EarlierLives(tables.topics, tables.offsets, log, reign_start=reign_start)
+        self._lives = EarlierLives(tables.topics, tables.offsets, log, master_from=master_from)
         self._subscription_query = SubscriptionQuery(tables.clients, filters, clock)
         self._filters = filters
         self._room = HoldRoom(settings.held_pulls_max)

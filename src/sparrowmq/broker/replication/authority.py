@@ -35,8 +35,9 @@ class RoleRecord:
     `store` is a random text that identifies the store: an emptied store gets another one. `epoch` is -1, and
     `role` empty, if it never got orders: then its settings decide its role. `master_role` is the `brokerRole`
     of the last master it followed. `damaged` is the first position of its log that is known to be damaged, -1
-    if none is; `is_disowned`: as a slave, it got another `store` because of that. `settled` is where its log
-    ended when its settings made the slave a master, -1 if they did not.
+    if none is; `is_disowned`: as a slave, it got another `store` because of that. `master_from`: where the
+    log ended when it became master, by orders or by its settings; -1 if it is none, or always was one without
+    orders. Later reigns of the same master do not change it.
     """
 
     store: str = ""
@@ -51,7 +52,7 @@ class RoleRecord:
     number: int = 0
     damaged: int = -1
     is_disowned: bool = False
-    settled: int = -1
+    master_from: int = -1
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> RoleRecord:
@@ -69,7 +70,7 @@ class RoleRecord:
             number=int(data["inSyncNumber"]),
             damaged=int(data.get("damagedAt", -1)),
             is_disowned=bool(data.get("isDisowned", False)),
-            settled=int(data.get("settledAt", -1)),
+            master_from=int(data.get("masterFrom", -1)),
         )
         if found.role not in ("", MASTER, SLAVE) or (found.role == SLAVE) != (found.broker_id > 0):
             raise ValueError(f"role {found.role!r} with broker id {found.broker_id}")
@@ -91,7 +92,7 @@ class RoleRecord:
             "inSyncNumber": self.number,
             "damagedAt": self.damaged,
             "isDisowned": self.is_disowned,
-            "settledAt": self.settled,
+            "masterFrom": self.master_from,
         }
 
 
@@ -147,6 +148,7 @@ class Authority:
             is_managed=orders.lease_ms > 0,
             in_sync=members,
             number=orders.in_sync_number,
+            master_from=record.master_from if is_master else -1,
         )
         if is_new:
             self.paused_until = NEVER
@@ -158,11 +160,15 @@ class Authority:
 
     def learn_master(self, role: str) -> None:
         """The `brokerRole` of the master that is followed."""
-        self.record = replace(self.record, master_role=role, settled=-1)
+        self.record = replace(self.record, master_role=role, master_from=-1)
 
-    def settle(self, position: int) -> None:
-        """The settings make the slave a master, whose log ends at `position`."""
-        self.record = replace(self.record, master_role="", settled=position)
+    def note_mastership(self, position: int) -> None:
+        """This broker became master when its log ended at `position`, by orders or by its settings. With the
+        latter, the role of the master that it followed no longer counts.
+        """
+        record = self.record
+        master_role = record.master_role if record.role else ""
+        self.record = replace(record, master_role=master_role, master_from=position)
 
     def note_damage(self, position: int, store: str | None) -> None:
         """The log is damaged from `position` on; `store` is the text of another copy, if it now counts as

@@ -103,12 +103,18 @@ class Reign:
     @property
     def start(self) -> int:
         """Where in the log the newest reign began, by orders or by the settings; 0 without any."""
-        return max(self.epochs.starts[-1][1] if self.epochs.starts else 0, self.record.settled)
+        return max(self.epochs.starts[-1][1] if self.epochs.starts else 0, self.record.master_from)
 
     @property
     def replaced_master(self) -> bool:
         """Whether this broker is a master that was a slave before."""
-        return self.record.role == MASTER or self.record.settled >= 0
+        return self.record.role == MASTER or self.record.master_from >= 0
+
+    @property
+    def master_from(self) -> int:
+        """Where in the log this master replaced another one; without orders, where the newest reign began."""
+        known = self.record.master_from
+        return known if known >= 0 else self.start
 
     def settings(self, settings: BrokerSettings) -> BrokerSettings:
         """The settings with the current role."""
@@ -211,8 +217,10 @@ class Reign:
         record = self.record
         if record.role == MASTER and record.epoch > self.epochs.last:
             self.keep_epochs(self.epochs.begun(record.epoch, end))
+        if record.role == MASTER and record.master_from < 0:
+            self.authority.note_mastership(self.start)
         elif not record.role and not self.is_slave and record.master_role:
-            self.authority.settle(end)
+            self.authority.note_mastership(end)
             self.save()
             log.warning("this broker was a slave; its settings make it the master from %d of the log on", end)
         if self.is_changing:
