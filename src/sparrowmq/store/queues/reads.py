@@ -15,7 +15,6 @@ from sparrowmq.store.log.commit_log import NOT_TOLD, CommitLog
 from sparrowmq.store.queues.consume_queue import CORRUPT_CODE, ENTRY, TAG_CODE_MIN
 
 if TYPE_CHECKING:
-    from sparrowmq.store.base.segments import SegmentSequence
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 _unpack_place = Struct(">iI4xi4xqq").unpack_from
@@ -164,10 +163,10 @@ def _affordable(rows: Iterable[Row], cost: MatchCost) -> Iterator[Row]:
 
 
 def _collect(
-    log_: CommitLog, queue: ConsumeQueue, rows: Iterable[Row], offset: int, high: int, wanted: ReadRequest
+    log_: CommitLog, queue: ConsumeQueue, rows: Iterable[Row], start: int, high: int, wanted: ReadRequest
 ) -> GetResult:
-    """Collect the requested records from the entries from `offset` on; adjacent records become one buffer.
-    `high` is the end of the queue.
+    """Collect the requested records from the entries from `start` on, at least one; adjacent records become
+    one buffer. `high` is the end of the queue.
 
     The start of a record must match its entry. Otherwise damage could reach a client as a buffer that cannot
     be decoded, or as a message of another or a deleted queue.
@@ -178,26 +177,25 @@ def _collect(
     buffers: list[memoryview] = []
     passed: tuple[int, ...] = ()
     queue_id, unpack_place = queue.queue_id, _unpack_place
-    files, oldest, newest = log_.files, queue.born, log_.position
     view, base, low, limit = _NO_BYTES, 0, 0, 0  # the mapped file has records between low and limit
-    run_start = run_end = -1
-    count = size = 0
-    for physical, length, code in rows:
+    count, size, run_start, run_end = 0, 0, -1, -1
+    for offset, (physical, length, code) in enumerate(rows, start):
         if count == max_count:
             break
         if codes is not None and code not in codes and code >= TAG_CODE_MIN:
-            offset += 1
             continue
-        if not low <= physical < limit:
+        if physical < low or physical + length > limit:
             if run_start >= 0:
                 buffers.append(view[run_start:run_end])
                 run_start = run_end = -1
-            view, base, low, limit = _window(files, physical, oldest, newest)
-        at = physical - base
-        if length < RECORD_FIXED_BYTES or physical + length > limit or code == CORRUPT_CODE:
+            view, base, low, limit = _window(log_, queue.born, physical)
+            if physical < low or physical + length > limit:
+                status, passed = GetStatus.MESSAGE_WAS_REMOVING, _noted(passed, offset, code)
+                continue
+        if length < RECORD_FIXED_BYTES or code == CORRUPT_CODE:
             status, passed = GetStatus.MESSAGE_WAS_REMOVING, _noted(passed, offset, code)
-            offset += 1
             continue
+        at = physical - base
         record_length, magic, record_queue_id, queue_offset, place = unpack_place(view, at)
         if (
             record_length != length
@@ -218,6 +216,7 @@ def _collect(
             run_end = at + length
             count += 1
             size = grown
+    else:
         offset += 1
     if run_start >= 0:
         buffers.append(view[run_start:run_end])
@@ -225,17 +224,15 @@ def _collect(
     return GetResult(status, offset, queue.min_offset, high, buffers, count, size, damaged, passed)
 
 
-def _window(
-    files: SegmentSequence, physical: int, oldest: int, newest: int
-) -> tuple[memoryview, int, int, int]:
+def _window(log_: CommitLog, oldest: int, physical: int) -> tuple[memoryview, int, int, int]:
     """The bytes of the file that contains a position, its base, and the limits of its records.
 
     No position lies within the limits if the file is deleted or its content is older than `oldest`.
     """
-    segment = files.at(physical) if physical >= oldest else None
+    segment = log_.files.at(physical) if physical >= oldest else None
     if segment is None:
         return _NO_BYTES, 0, 0, _NOWHERE
-    return segment.view(), segment.base, max(segment.base, oldest), min(segment.end, newest)
+    return segment.view(), segment.base, max(segment.base, oldest), min(segment.end, log_.position)
 
 
 def _noted(passed: tuple[int, ...], offset: int, code: int) -> tuple[int, ...]:
