@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from tests.broker.doubles import FakeClock
 from tests.broker.rig import Rig, connection, send_command
+from tests.support import run
 
 from sparrowmq.broker.pop.revive import BUSY_SECONDS
 from sparrowmq.core.errors import SparrowError
@@ -97,6 +98,15 @@ class PopBench:
             self.rig.sending.handle(client, command)
             (answer,) = client.answers()
             assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+    def make_again(self) -> None:
+        """Delete the topic and create it again."""
+        run(self.rig.topics.delete(TOPIC))
+        self.rig.store.delete_topic(TOPIC)
+        self.rig.offsets.forget_topic(TOPIC)
+        self.rig.parts.pop.forget_topic(TOPIC)
+        self.rig.topics.deleted(TOPIC)
+        self.rig.make_topic(TOPIC, 1)
 
     def ask(self, code: int, body: bytes = b"", **fields: Any) -> Command | None:
         """The answer to a request; None while it is held."""

@@ -78,6 +78,20 @@ def test_recreated_topic_is_read_from_its_beginning(tmp_path: Path) -> None:
     again.close()
 
 
+def test_check_point_of_a_deleted_topic_skips_nothing_of_the_next_one(tmp_path: Path) -> None:
+    """It becomes due, and so is stored again, after the next topic was created."""
+    bench = PopBench(tmp_path)
+    bench.send(b"1", b"2")
+    bench.pop(invisibleTime=5000)
+    bench.make_again()
+    bench.send(b"3", b"4", b"5")
+    bench.after(6000)
+    bench.kill()
+    again = PopBench(tmp_path)
+    assert [one.body for one in again.pop()] == [b"3", b"4", b"5"]
+    again.close()
+
+
 def test_retry_topic_lost_in_the_crash_is_recreated(tmp_path: Path) -> None:
     bench = PopBench(tmp_path)
     bench.send(b"1")

@@ -334,6 +334,21 @@ def test_deleted_message_does_not_come_again(bench: PopBench) -> None:
     assert bench.rig.parts.pop.reviver.waiting == 0
 
 
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_check_point_of_a_deleted_topic_brings_nothing_of_the_next_one_back(
+    bench: PopBench, is_changed: bool
+) -> None:
+    bench.send(b"1", b"2")
+    first, _ = bench.pop(invisibleTime=5000)
+    if is_changed:
+        assert bench.change(first, 6000).code == ResponseCode.SUCCESS
+    bench.make_again()
+    bench.send(b"3", b"4")
+    bench.ack(*bench.pop(invisibleTime=20_000))
+    bench.after(8000)
+    assert bench.pop() == []
+
+
 def test_with_sync_flush_an_acknowledgement_is_answered_after_the_flush(tmp_path: Path) -> None:
     async def main() -> None:
         bench = PopBench(tmp_path, flush_disk_type="SYNC_FLUSH")

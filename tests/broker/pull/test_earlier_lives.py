@@ -93,6 +93,14 @@ def test_topic_of_a_broker_that_gives_no_births_accepts_all_offsets(rig: Rig) ->
     assert pull(rig, birth=UNKNOWN_BIRTH, queueOffset=1).code == ResponseCode.PULL_OFFSET_MOVED
 
 
+def test_topic_that_a_crash_lost_is_the_same_one_when_it_is_created_again(rig: Rig) -> None:
+    earlier = birth(rig)
+    del rig.topics.configs[TOPIC], rig.topics.births[TOPIC]
+    rig.topics.close(TOPIC)
+    rig.make_topic(TOPIC, 1)
+    assert len(bodies(pull(rig, birth=earlier, queueOffset=1))) == 2
+
+
 def test_slave_takes_the_births_of_its_master_and_judges_by_them_only_as_master(rig: Rig) -> None:
     """Its table may be late: it neither refuses offsets nor tells births."""
     slave, born = loaded(rig, "SLAVE"), birth(rig)

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET
+
 from sparrowmq.broker.base.internal_store import NOT_FLUSHED
 from sparrowmq.broker.base.offsets import answer, refusal
 from sparrowmq.broker.pop.order import NOT_HELD, OUTDATED, handed_out
@@ -143,6 +145,7 @@ class AckRequests:
             queue_id=request.queue_id,
             start_offset=request.offset,
             topic=request.topic,
+            birth=self._topics.birth(request.topic) or UNSET,
         )
         self._inner.put(
             [self._log.check_point(point, receipt.revive_queue)],

@@ -4,10 +4,12 @@ response. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import TYPE_CHECKING
+
+from msgspec import UNSET
 
 from sparrowmq.broker.pop.waiting import ALL_QUEUES, WaitKey
 from sparrowmq.core.errors import RecordError
@@ -68,8 +70,8 @@ class Pop:
         """The queues that had messages."""
         return [batch for batch in self.batches if batch.offsets]
 
-    def check_points(self, broker_name: str) -> list[CheckPoint]:
-        """A check point for each queue that had messages."""
+    def check_points(self, broker_name: str, birth: Callable[[str], int]) -> list[CheckPoint]:
+        """A check point for each queue that had messages; `birth` gives that of a topic."""
         return [
             CheckPoint(
                 broker_name=broker_name,
@@ -81,6 +83,7 @@ class Pop:
                 queue_id=batch.queue.queue_id,
                 start_offset=batch.start_offset,
                 topic=batch.queue.topic,
+                birth=birth(batch.queue.topic) or UNSET,
             )
             for batch in self.found
         ]

@@ -293,7 +293,7 @@ class PopPath:
         if pop.request.order:
             self._check_order_room(found, group)
         else:
-            made = pop.check_points(self._log.broker_name)
+            made = pop.check_points(self._log.broker_name, self._topics.birth)
             points = [self._log.check_point(point, pop.revive_queue) for point in made]
             if points:
                 self._inner.put(points)

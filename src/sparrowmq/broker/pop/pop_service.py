@@ -72,7 +72,7 @@ class PopService:
         config = settings.store_path_root_dir / "config"
         self.order = OrderTable(ConfigFile(config / "consumerOrderInfo.json"))
         revive_log = ReviveLog(settings, clock, store_host=store.store_host)
-        replay(store, inner, tables.offsets, self.order, revive_log)
+        replay(store, inner, tables, self.order, revive_log)
         self._checks = PopChecks(
             settings,
             tables.topics,

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from sparrowmq.broker.base.internal_store import InnerStore
     from sparrowmq.broker.pop.order import OrderTable
     from sparrowmq.broker.pop.revive_log import ReviveLog
+    from sparrowmq.broker.tables.shared_tables import SharedTables
     from sparrowmq.protocol.record import StoredRecord
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
-    from sparrowmq.store.tables.consumer_offsets import ConsumerOffsets
 
 log = logging.getLogger("sparrowmq.broker")
 BATCH_MESSAGES: Final = 512
@@ -45,7 +45,7 @@ Place = tuple[str, str, int]
 def replay(
     store: MessageStore,
     inner: InnerStore,
-    offsets: ConsumerOffsets,
+    tables: SharedTables,
     order: OrderTable,
     revive_log: ReviveLog,
 ) -> int:
@@ -53,15 +53,16 @@ def replay(
 
     Does nothing for a table that another broker saved last. Raises `StoreError`.
     """
-    if offsets.saved_at is None:
+    saved_at = tables.offsets.saved_at
+    if saved_at is None:
         return 0
-    found = _HandOuts(store, offsets, order, revive_log)
+    found = _HandOuts(store, tables, order, revive_log)
     queues = [(revive_log.topic, queue_id) for queue_id in range(revive_log.queue_count)]
     for topic, queue_id in [(TIMER_TOPIC, 0), *queues]:
         queue = store.find_queue(topic, queue_id)
         if queue is None:
             continue
-        for record in _since(inner, queue, offsets.saved_at, found.doubt_after):
+        for record in _since(inner, queue, saved_at, found.doubt_after):
             try:
                 found.take(record)
             except (SparrowError, msgspec.MsgspecError) as error:
@@ -126,10 +127,11 @@ class _HandOuts:
     """
 
     def __init__(
-        self, store: MessageStore, offsets: ConsumerOffsets, order: OrderTable, revive_log: ReviveLog
+        self, store: MessageStore, tables: SharedTables, order: OrderTable, revive_log: ReviveLog
     ) -> None:
         self._store = store
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._offsets = offsets = tables.offsets
         self._order = order
         self._log = revive_log
         self._replacements = Replacements(store)
@@ -155,6 +157,9 @@ class _HandOuts:
         is_certain = record.physical_offset < self._certain_until
         if tag == CHECK_POINT_TAG:
             point = read_check_point(record.body, 0)
+            topic = self._topics.get(point.topic)
+            if topic is not None and topic.is_earlier(point.birth or None):
+                return
             place, following = (point.topic, point.group, point.queue_id), max(point.offsets, default=-1) + 1
             self._handed_out(record, place, [(point.start_offset, following)], is_certain=is_certain)
         elif tag == ACK_TAG and (info := find(own, ORDER_INFO.encode())) is not None:

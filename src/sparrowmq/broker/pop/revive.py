@@ -272,6 +272,9 @@ class Reviver:
         name = normal_topic(point.topic, point.group)
         if not offsets or self._topics.get(name) is None or self._groups.get(point.group) is None:
             return 0  # deleted; a group that a crash lost is created again, as by a POP
+        topic = self._topics.get(point.topic)
+        if topic is not None and topic.is_earlier(point.birth or None):
+            return 0  # its messages were deleted; those at their offsets now are others
         copies = {offset: copy for offset in offsets if (copy := self._copy(point, offset)) is not None}
         if not copies:
             return 0

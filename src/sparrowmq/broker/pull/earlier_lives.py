@@ -40,8 +40,7 @@ class EarlierLives:
 
     def birth(self, fields: PullFields) -> int:
         """The birth of a pull's topic for the answer; 0 if the client did not ask or it is unknown here."""
-        topic = self._topics.get(fields.topic) if fields.birth == 0 else None
-        return 0 if topic is None else topic.birth
+        return self._topics.birth(fields.topic) if fields.birth == 0 else 0
 
     def answer(self, connection: Connection, frame: PullFrame, queue: ConsumeQueue) -> bool:
         """Send a reader with an offset of an earlier topic to the beginning; False for other offsets."""

@@ -41,7 +41,7 @@ def restore_recent_topics(store: MessageStore, topics: TopicTable) -> list[str]:
         count = max(queue.queue_id for queue in queues) + 1
         try:
             config = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
-            topics.put_soon(config, is_new=False)
+            topics.put_soon(config)
         except SparrowError as error:
             log.error("topic %s has messages, but cannot be created: %s", one_line(topic), error)
             continue

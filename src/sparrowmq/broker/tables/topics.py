@@ -255,19 +255,24 @@ class TopicTable:
         """Whether RocketMQ or this broker reserves the name."""
         return name in self._reserved or is_system_topic(name)
 
-    def put_soon(self, config: TopicConfig, *, always: bool = False, is_new: bool = True) -> bool:
+    def birth(self, name: str) -> int:
+        """The topic's birth; 0 if it is unknown here."""
+        topic = self.get(name)
+        return 0 if topic is None else topic.birth
+
+    def put_soon(self, config: TopicConfig, *, always: bool = False) -> bool:
         """Create or change a topic; it is on disk after `kept`, or soon.
 
         False when the topic already has this configuration, or while it is being deleted. Raises
-        `NoRoomError` when the limit of topics or queues is exceeded; `always` ignores the limit. A
-        topic that is only missing here is not `is_new`: offsets in it stay valid.
+        `NoRoomError` when the limit of topics or queues is exceeded; `always` ignores the limit. A topic
+        whose messages are still there is not a new one: a crash lost it, and offsets in it stay valid.
         """
         name = config.topic_name
         if self.configs.get(name) == config or name in self.deleting:
             return False
         if not always:
             self.check_room([config])
-        if is_new and name not in self.configs:
+        if name not in self.configs and not any(queue.max_offset for queue in self._store.queues(name)):
             self._last_birth = self.births[name] = max(self._clock.now_ms(), self._last_birth + 1)
         self._set(name, config)
         self._changed()

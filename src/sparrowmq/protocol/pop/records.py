@@ -46,7 +46,8 @@ class CheckPoint(msgspec.Struct, gc=False, kw_only=True):
     """One hand-out of messages of a queue to a group: those at `start_offset` plus each of `differences`.
 
     The members are in the order in which RocketMQ writes them. `revive_offset` is the check point's own place
-    in its revive queue, for whoever reads it; `rewritten` counts how often reviving failed.
+    in its revive queue, for whoever reads it; `rewritten` counts how often reviving failed. `birth` is that of
+    its topic, our own member, which RocketMQ ignores.
     """
 
     bits: int = field(default=0, name="bm")
@@ -61,6 +62,7 @@ class CheckPoint(msgspec.Struct, gc=False, kw_only=True):
     rewritten: str | UnsetType = field(default=UNSET, name="rp")
     start_offset: int = field(name="so")
     topic: str = field(name="t")
+    birth: int | UnsetType = UNSET
 
     @property
     def revive_time(self) -> int:
