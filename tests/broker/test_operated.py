@@ -22,7 +22,7 @@ from sparrowmq.aio import Producer, PullConsumer
 from sparrowmq.broker.housekeeping.unread import UnreadSpan
 from sparrowmq.broker.operated import OperatedBroker
 from sparrowmq.core.errors import StoreError
-from sparrowmq.core.figures.exposition import Exposition
+from sparrowmq.core.figures.exposition import Exposition, collect_here
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.core.stalls import StallBook
 from sparrowmq.protocol.codes import RequestCode
@@ -59,8 +59,7 @@ def operated(rig: Rig) -> OperatedBroker:
 def figures(rig: Rig, series_max: int = 1000) -> Samples:
     """Values by name, and by the labels without those of the broker."""
     into = Exposition(series_max)
-    for _ in operated(rig).collect(into):
-        pass
+    collect_here(operated(rig).collect(into))
     return samples(b"".join(into.rendering()).decode())
 
 
@@ -276,7 +275,29 @@ def test_collection_takes_many_small_steps(rig: Rig) -> None:
         rig.make_topic(f"topic-{at}", 1)
         send(rig, topic=f"topic-{at}")
         rig.offsets.commit(f"topic-{at}", "g", 0, 0)
-    assert sum(1 for _ in operated(rig).collect(Exposition(1000))) > 300
+    assert collect_here(operated(rig).collect(Exposition(1000))) > 300
+
+
+def test_topics_in_which_nothing_waits_take_no_step_of_the_loop(rig: Rig) -> None:
+    def steps_of_the_loop() -> int:
+        found = 0
+        for step in operated(rig).collect(Exposition(1000)):
+            if step is None:
+                found += 1
+            else:
+                collect_here([step])
+        return found
+
+    steps_of_the_loop()
+    alone = steps_of_the_loop()
+    for at in range(300):
+        rig.make_topic(f"topic-{at}", 1)
+        send(rig, topic=f"topic-{at}")
+        rig.offsets.commit(f"topic-{at}", "g", 0, 1)
+    assert steps_of_the_loop() > alone + 300, "new messages are counted on the loop"
+    assert steps_of_the_loop() == alone
+    rig.offsets.commit("topic-0", "g", 0, 0)
+    assert figures(rig)["rocketmq_consumer_lag_messages"][LAG.replace("TopicTest", "topic-0")] == 1
 
 
 def test_full_or_failed_disk_and_silent_name_servers_are_reported_as_reasons(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from tests.support import run, until
 
 from sparrowmq.core.errors import ListenError
-from sparrowmq.core.figures.exposition import Exposition, labels
+from sparrowmq.core.figures.exposition import Aside, Exposition, Family, labels
 from sparrowmq.httpd.operators import TEXTS_MAX, OperatorPort, OperatorProtocol
 
 
@@ -29,11 +30,11 @@ class Node:
     def node(self) -> str:
         return "broker b"
 
-    def collect(self, into: Exposition) -> Iterator[None]:
+    def collect(self, into: Exposition) -> Iterator[Aside | None]:
         family = into.gauge("a", "A.")
         for at in range(self.series):
             family.add(labels(at=at, value=self.value), at)
-            yield
+            yield None
 
     def faults(self) -> list[str]:
         return self.wrong
@@ -84,6 +85,38 @@ def test_figures_come_as_prometheus_wants_them() -> None:
             assert int(headers["content-length"]) == len(body)
             status, headers, body = await ask(port, "/metrics", "HEAD")
             assert (status, body) == (200, b"")
+
+    run(main())
+
+
+def test_work_for_another_thread_is_done_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[str, int] = {}
+
+    class Wide(Node):
+        def collect(self, into: Exposition) -> Iterator[Aside | None]:
+            yield None
+            threads["loop"] = threading.get_ident()
+            yield Aside(self._work(into))
+            threads["after"] = threading.get_ident()
+
+        def _work(self, into: Exposition) -> Iterator[object]:
+            threads["work"] = threading.get_ident()
+            yield from super().collect(into)
+
+    lines = Family.lines
+
+    def noted(family: Family, *, openmetrics: bool = False) -> Iterator[str]:
+        threads["text"] = threading.get_ident()
+        return lines(family, openmetrics=openmetrics)
+
+    monkeypatch.setattr(Family, "lines", noted)
+
+    async def main() -> None:
+        async with port_of(Wide(3)) as port:
+            assert b'a{at="2",value="x"} 2\n' in (await ask(port, "/metrics"))[2]
+            here = threading.get_ident()
+            assert (threads["loop"], threads["after"]) == (here, here)
+            assert threads["work"] == threads["text"] != here
 
     run(main())
 

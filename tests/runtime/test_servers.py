@@ -12,7 +12,7 @@ import pytest
 from tests.support import run
 
 from sparrowmq.core.errors import InvalidStateError, ListenError, StoreLockedError
-from sparrowmq.core.figures.exposition import Exposition
+from sparrowmq.core.figures.exposition import Exposition, collect_here
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.runtime.servers import Listening, LocalServers
 
@@ -109,8 +109,7 @@ def test_limits_that_operators_watch_are_settings(tmp_path: Path) -> None:
         await servers.start()
         into = Exposition(1000)
         for operated in servers._operated():
-            for _ in operated.collect(into):
-                pass
+            collect_here(operated.collect(into))
         await servers.close()
         text = b"".join(into.rendering()).decode()
         found = set(re.findall(r"sparrow_bound_max{.*node_type=\"(\w+)\".*bound=\"(\w+)\"} (\d+)", text))

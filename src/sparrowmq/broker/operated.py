@@ -12,7 +12,7 @@ from sparrowmq.broker.metrics.replication import ReplicationFigures
 from sparrowmq.broker.metrics.storage import StorageFigures
 from sparrowmq.broker.metrics.traffic import TrafficFigures
 from sparrowmq.broker.metrics.transactions import collect_transactions
-from sparrowmq.core.figures.exposition import Exposition, labels
+from sparrowmq.core.figures.exposition import Aside, Exposition, labels
 from sparrowmq.core.route import PERM_READ, PERM_WRITE
 from sparrowmq.core.settings.text import parse_labels
 from sparrowmq.transport.figures import add_server_figures
@@ -60,20 +60,23 @@ class OperatedBroker:
         """Its kind and name."""
         return f"broker {self._parts.settings.broker_name}"
 
-    def collect(self, into: Exposition) -> Iterator[None]:
-        """Add all figures, in steps."""
-        node = self._node
-        yield from self._traffic.collect(into, node)
-        yield from self._lag.collect(into, node)
+    def collect(self, into: Exposition) -> Iterator[Aside | None]:
+        """Add all figures, in steps. What grows with the topics and groups is done in another thread, over
+        copies; queues tell it how far they are written.
+        """
+        node, queues = self._node, self._parts.store.all_queues()
+        yield None
+        yield from self._traffic.collect(into, node, queues)
+        yield from self._lag.collect(into, node, queues)
         yield from self._clients.collect(into, node)
         yield from self._storage.collect(into, node)
         yield from self._parts.requests.collect(into, node)
         self._pop.collect(into, node)
-        yield
+        yield None
         self._replication.collect(into, node)
         yield from collect_transactions(into, node, self._parts.exchange.transactions)
         self._add_state(into, node)
-        yield
+        yield None
         self._add_bounds(into, node)
         add_server_figures(into, node, self._server)
 

@@ -11,13 +11,15 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from sparrowmq.core.errors import ListenError
 from sparrowmq.core.figures.exposition import (
     CONTENT_TYPE,
     OPENMETRICS_TYPE,
+    Aside,
     Exposition,
     Operated,
     prefers_openmetrics,
@@ -25,8 +27,8 @@ from sparrowmq.core.figures.exposition import (
 from sparrowmq.httpd.asgi import Receive, Scope, Send, respond
 from sparrowmq.httpd.serving import HttpServer, PatientProtocol, first_request
 from sparrowmq.transport.address import format_address
+from sparrowmq.transport.figures import collected
 from sparrowmq.transport.occasional import OccasionalLog
-from sparrowmq.transport.slices import shared
 
 log = logging.getLogger("sparrowmq.operators")
 
@@ -57,11 +59,13 @@ class OperatorApp:
     """Answers for these servers; `series_max` bounds the series of each metric.
 
     `servers` is called for each request, because a server may be started and stopped while the port is open.
+    What takes long is done in a thread of its own, one answer after the other; `close` ends it.
     """
 
     def __init__(self, servers: Callable[[], Sequence[Operated]], series_max: int) -> None:
         self._servers = servers
         self._series_max = series_max
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sparrow-metrics")
         self.texts = 0
         """Answers to `/metrics` that are being made or sent."""
         self._occasional = OccasionalLog(log)
@@ -105,23 +109,21 @@ class OperatorApp:
             return
         self.texts += 1
         try:
-            chunks = await shared().result(self._text(openmetrics=openmetrics))
+            chunks = await self._text(openmetrics=openmetrics)
             await respond(send, 200, OPENMETRICS_TYPE if openmetrics else CONTENT_TYPE, chunks)
         finally:
             self.texts -= 1
 
-    def _text(self, *, openmetrics: bool) -> Generator[object, None, list[bytes]]:
+    async def _text(self, *, openmetrics: bool) -> list[bytes]:
         exposition = Exposition(self._series_max)
         for server in self._servers():
-            yield from _steps(server.collect(exposition))
+            await collected(server.collect(exposition), self._thread)
         refused = exposition.counter(
             "sparrow_metrics_refused_total", "Scrapes refused because too many others were being answered."
         )
         refused.add("", self.refused)
-        chunks = []
-        for chunk in exposition.rendering(openmetrics=openmetrics):
-            chunks.append(chunk)
-            yield None
+        chunks: list[bytes] = []
+        await collected([Aside(_rendering(exposition, chunks, openmetrics=openmetrics))], self._thread)
         lacking = exposition.left_out()
         if lacking:
             self._occasional.write(
@@ -132,9 +134,15 @@ class OperatorApp:
             )
         return chunks
 
+    def close(self) -> None:
+        """End the thread after its current work."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
-def _steps(collecting: Iterable[object]) -> Generator[object, None, None]:
-    yield from collecting
+
+def _rendering(into: Exposition, chunks: list[bytes], *, openmetrics: bool) -> Iterator[None]:
+    for chunk in into.rendering(openmetrics=openmetrics):
+        chunks.append(chunk)
+        yield
 
 
 class OperatorPort:
@@ -190,6 +198,7 @@ class OperatorPort:
             done, _ = await asyncio.wait([serving], timeout=STOP_SECONDS + 4)
             if not done:
                 serving.cancel()
+        self._app.close()
         listening, self._listening = self._listening, None
         if listening is not None:
             listening.close()

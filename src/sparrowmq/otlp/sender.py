@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 
 from sparrowmq.core.figures.exposition import Exposition, Operated
 from sparrowmq.otlp.points import metrics_data
+from sparrowmq.transport.figures import collected
 from sparrowmq.transport.occasional import OccasionalLog
-from sparrowmq.transport.slices import shared
 
 if TYPE_CHECKING:
     from sparrowmq.core.clock import Clock, Sleep
@@ -110,7 +110,10 @@ class MetricsSender:
 
     async def send(self) -> bool:
         """Send all figures once. Returns whether the collector took them."""
-        exposition = await shared().result(self._collected())
+        exposition = Exposition(self._series_max)
+        for server in self._servers():
+            await collected(server.collect(exposition), self._thread)
+        exposition.count_left_out()
         now_ms = self._clock.now_ms()
 
         def work() -> MetricExportResult:
@@ -119,13 +122,6 @@ class MetricsSender:
 
         result = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         return result is MetricExportResult.SUCCESS
-
-    def _collected(self) -> Generator[object, None, Exposition]:
-        exposition = Exposition(self._series_max)
-        for server in self._servers():
-            yield from server.collect(exposition)
-        exposition.count_left_out()
-        return exposition
 
     async def close(self) -> None:
         """Stop; what is being sent gets its time limit. Idempotent."""

@@ -1,14 +1,50 @@
-"""Figures of a server's listener and loop."""
+"""Figures of a server's listener and loop, and how a server's figures are collected."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Executor
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.core.figures.exposition import Exposition, labels
+from sparrowmq.core.figures.exposition import Aside, Collecting, Exposition, labels
+from sparrowmq.transport.slices import shared
 
 if TYPE_CHECKING:
     from sparrowmq.core.stalls import StallBook
     from sparrowmq.transport.server import Listener
+
+
+BURST_SECONDS: Final = 0.0005
+"""How long another thread works for a collection until it pauses, so that the loop can run."""
+PAUSE_SECONDS: Final = 0.0002
+
+
+async def collected(collecting: Collecting, thread: Executor) -> None:
+    """Do the steps of a collection: in slices of the loop, and those that are `Aside` in the thread."""
+    loop, steps = asyncio.get_running_loop(), iter(collecting)
+    while (aside := await shared().result(_until_aside(steps))) is not None:
+        await loop.run_in_executor(thread, run_aside, aside.steps)
+
+
+def _until_aside(steps: Iterator[Aside | None]) -> Generator[None, None, Aside | None]:
+    for step in steps:
+        if step is not None:
+            return step
+        yield
+    return None
+
+
+def run_aside(steps: Iterable[object]) -> None:
+    """Do steps in a thread of their own. It pauses often: Python runs one thread at a time, and would let the
+    loop wait for 5 ms whenever it has received something.
+    """
+    until = perf_counter() + BURST_SECONDS
+    for _ in steps:
+        if perf_counter() >= until:
+            sleep(PAUSE_SECONDS)
+            until = perf_counter() + BURST_SECONDS
 
 
 def add_server_figures(into: Exposition, node: str, server: Listener[Any]) -> None:

@@ -24,7 +24,7 @@ from sparrowmq.broker.replication.replication import allowed_addresses
 from sparrowmq.broker.server import Broker
 from sparrowmq.broker.transactions.half_messages import committed, half_properties, read_half
 from sparrowmq.core.errors import ListenError, TransportError
-from sparrowmq.core.figures.exposition import Exposition
+from sparrowmq.core.figures.exposition import Exposition, collect_here
 from sparrowmq.core.names import HALF_TOPIC
 from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.loops.event_loop import new_event_loop
@@ -904,8 +904,7 @@ def test_both_sides_report_the_progress_of_the_copy(tmp_path: Path) -> None:
 def figures(broker: Broker) -> dict[str, list[float]]:
     """Values of the metrics by name."""
     into = Exposition(1000)
-    for _ in broker.operated.collect(into):
-        pass
+    collect_here(broker.operated.collect(into))
     return {
         family.name: [value for _, value in family.points if isinstance(value, int | float)]
         for family in into.families

@@ -8,7 +8,7 @@ from tests.simulation.whole.members import BROADCAST, FAILING, GROUPS
 
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.errors import BrokerError, ClientError
-from sparrowmq.core.figures.exposition import Exposition
+from sparrowmq.core.figures.exposition import Exposition, collect_here
 
 
 async def counted(acts: Acts) -> Counted:
@@ -55,8 +55,7 @@ async def _dead(acts: Acts, group: str) -> set[int]:
 def _figures(broker: Broker) -> dict[str, int]:
     """The sums of the broker's metrics."""
     into = Exposition(1000)
-    for _ in broker.operated.collect(into):
-        pass
+    collect_here(broker.operated.collect(into))
     return {
         family.name: sum(int(value) for _, value in family.points if isinstance(value, int | float))
         for family in into.families

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -45,6 +45,10 @@ SIZE_BOUNDS: Final = (1024, 4096, 512 * 1024, 1024 * 1024, 2 * 1024 * 1024, 4 * 
 """Upper bounds of the counts of message sizes, as in RocketMQ."""
 PIECE_ENTRIES: Final = 4096
 """Number of queue entries in one step of counting sizes."""
+PIECE_QUEUES: Final = 1000
+"""Number of queues in one step of looking for new messages."""
+PIECE_PULLS: Final = 20
+"""Number of queues in one step of counting pulls."""
 
 _ENTRY_INTS: Final = ENTRY_BYTES // 4
 _SIZE_INT: Final = 2
@@ -139,9 +143,9 @@ class BrokerStats:
             item = self._items[name, key] = Item()
         item.add(value, times)
 
-    def totals(self) -> list[tuple[str, str, int]]:
-        """All items with name, key and total."""
-        return [(name, key, item.value) for (name, key), item in self._items.items()]
+    def items(self) -> dict[tuple[str, str], Item]:
+        """All items by name and key: a copy, but the items still count."""
+        return self._items.copy()
 
     def pulled(self, queue: ConsumeQueue, group: str) -> int | None:
         """The offset after the last message of a queue that was sent to a group; None when it is unknown, as
@@ -199,12 +203,26 @@ class BrokerStats:
         self._turn_day()
 
     def collecting(self) -> Generator[None, None, None]:
-        """Collect the messages stored and pulled since the last time, one queue per step."""
-        yield from self._collect_puts()
-        self._collect_gets()
+        """Collect the messages stored and pulled since the last time, in steps."""
+        grown: list[ConsumeQueue] = []
+        yield from self.finding(self._store.all_queues(), grown)
+        yield from self.counting(grown)
 
-    def _collect_puts(self) -> Iterator[None]:
-        for queue in self._store.all_queues():
+    def finding(self, queues: Sequence[ConsumeQueue], grown: list[ConsumeQueue]) -> Iterator[None]:
+        """Find those of the queues that have messages to be counted, in steps; in any thread."""
+        known = self._put
+        for at in range(0, len(queues), PIECE_QUEUES):
+            piece = queues[at : at + PIECE_QUEUES]
+            grown += [queue for queue in piece if queue.committed > known.get(queue, 0)]
+            yield
+
+    def counting(self, grown: Iterable[ConsumeQueue]) -> Iterator[None]:
+        """Count the new messages of these queues, and what was pulled, in steps."""
+        yield from self._collect_puts(grown)
+        yield from self._collect_gets()
+
+    def _collect_puts(self, grown: Iterable[ConsumeQueue]) -> Iterator[None]:
+        for queue in grown:
             yield
             known, end = self._put, queue.committed
             start = known.get(queue, 0)
@@ -237,8 +255,11 @@ class BrokerStats:
         if len(self._put) > len(self._store.all_queues()):
             self._put = {queue: offset for queue, offset in self._put.items() if not queue.deleted}
 
-    def _collect_gets(self) -> None:
-        for (queue, group), (number, size, times, end) in self._pulling.take_counts():
+    def _collect_gets(self) -> Iterator[None]:
+        counts = self._pulling.take_counts()
+        for at, ((queue, group), (number, size, times, end)) in enumerate(counts, 1):
+            if at % PIECE_PULLS == 0:
+                yield
             topic = queue.topic
             if (queue, group) in self._pulled or len(self._pulled) < PULLED_MAX:
                 self._pulled[queue, group] = end

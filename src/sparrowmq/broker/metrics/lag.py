@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.metrics.queue_lag import QueueLagFigures
-from sparrowmq.core.figures.exposition import Exposition, labels
+from sparrowmq.core.figures.exposition import Aside, Exposition, labels
 from sparrowmq.core.figures.lag import LagSum, QueueLag, age_ms, queue_lag
 from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 STEP_QUEUES: Final = 16
 """Number of queues in one step."""
+STEP_PAIRS: Final = 4
+"""Number of topics and groups with POP in one step."""
 
 
 class LagFigures:
@@ -51,50 +55,16 @@ class LagFigures:
         self._pop = pop
         self._clock = clock
 
-    def collect(self, into: Exposition, node: str) -> Iterator[None]:
-        """Add the figures; `node` has the labels of the broker. One queue a step."""
-        lag = into.gauge("rocketmq_consumer_lag_messages", "Messages that a group has not consumed.")
-        late = into.gauge(
-            "rocketmq_consumer_lag_latency_milliseconds", "How long the oldest of them has waited."
-        )
-        flying = into.gauge(
-            "rocketmq_consumer_inflight_messages", "Messages that members have received and not committed."
-        )
-        ready = into.gauge("rocketmq_consumer_ready_messages", "Messages that no member has received.")
-        queueing = into.gauge(
-            "rocketmq_consumer_queueing_latency_milliseconds", "How long the oldest of these has waited."
-        )
-        each = QueueLagFigures(into) if self._by_queue else None
-        unknown = 0
-        queues_of: tuple[str, list[ConsumeQueue]] = ("", [])
-        for topic, group in self._offsets.pairs():
-            yield
-            if topic.startswith(DLQ_PREFIX):
-                continue
-            if queues_of[0] != topic:
-                queues_of = topic, self._store.queues(topic)
-            label = _of_pair(node, topic, group)
-            if each is not None:
-                each.begin(label, self._popped(topic, group))
-            whole, unsent, in_flight = yield from self._sums(queues_of[1], topic, group, each)
-            unknown += whole.unknown
-            if not whole.is_known:
-                continue
-            popped, ordered = self._invisible(topic, group)
-            lag.add(label, whole.messages + (popped or 0))
-            if whole.age_ms is not None:
-                late.add(label, whole.age_ms)
-            if popped is not None:
-                unsent, in_flight = whole, popped + ordered
-            if not unsent.unknown or popped is not None:
-                ready.add(label, max(0, unsent.messages - ordered))
-                flying.add(label, in_flight)
-                if unsent.age_ms is not None and not ordered:
-                    queueing.add(label, unsent.age_ms)
-        into.gauge(
-            "sparrow_consumer_lag_unknown_queues",
-            "Queues of groups whose lag is unknown, because nothing was committed.",
-        ).add(node, unknown)
+    def collect(self, into: Exposition, node: str, queues: Sequence[ConsumeQueue]) -> Iterator[Aside | None]:
+        """Add the figures; `node` has the labels of the broker, and `queues` are all of its queues.
+
+        Another thread finds the queues in which nothing waits, nearly all; the loop reads the others.
+        """
+        pairs: dict[tuple[str, str], _Pair] = {}
+        yield Aside(_looking(self._offsets.frozen(), queues, pairs))
+        yield from self._read_waiting(pairs)
+        yield from self._read_popped(pairs)
+        yield Aside(_adding(into, node, pairs.values(), by_queue=self._by_queue))
         yield from self._deleted(into, node)
 
     def _deleted(self, into: Exposition, node: str) -> Iterator[None]:
@@ -115,71 +85,144 @@ class LagFigures:
                 if time_ms is not None:
                     family.add(label, time_ms / 1000)
 
-    def _sums(
-        self, queues: list[ConsumeQueue], topic: str, group: str, each: QueueLagFigures | None
-    ) -> Generator[None, None, tuple[LagSum, LagSum, int]]:
-        """The lag of a group in a topic, the part of it that was not sent to any member, and the messages in
-        flight.
-        """
-        whole, unsent, in_flight = LagSum(queues=len(queues)), LagSum(queues=len(queues)), 0
-        committed = self._offsets.of_pair(topic, group)
-        for at, queue in enumerate(queues, 1):
-            if at % STEP_QUEUES == 0:
-                yield
-            offset = committed.get(queue.queue_id)
-            if offset is None:
-                whole.add_unknown()
-                if each is not None:
-                    each.add_unknown(queue.queue_id)
-            elif offset < queue.confirmed_offset:  # in nearly all queues nothing waits
-                in_flight += self._add(queue, group, offset, whole, unsent, each)
-            elif each is not None:
-                each.add(queue.queue_id, 0, 0)
-        return whole, unsent, in_flight
+    def _read_waiting(self, pairs: Mapping[tuple[str, str], _Pair]) -> Iterator[None]:
+        read = 0
+        for pair in [pair for pair in pairs.values() if pair.waiting]:
+            for queue, offset in pair.waiting:
+                self._add(queue, offset, pair)
+                read += 1
+                if read % STEP_QUEUES == 0:
+                    yield
 
-    def _add(
-        self,
-        queue: ConsumeQueue,
-        group: str,
-        offset: int,
-        whole: LagSum,
-        unsent: LagSum,
-        each: QueueLagFigures | None,
-    ) -> int:
-        """Add a queue in which messages may wait to both sums; returns its messages in flight.
+    def _add(self, queue: ConsumeQueue, offset: int, pair: _Pair) -> None:
+        """Add a queue in which messages may wait.
 
         The next offset to send is unknown if the group has not pulled since the broker started.
         """
         first, end = queue.min_offset, queue.confirmed_offset
         waiting = queue_lag(offset, first, end)
         age = self._age(queue, waiting)
-        whole.add(waiting, age)
-        if each is not None and waiting is not None:
-            each.add(queue.queue_id, waiting.messages, age if waiting.messages else 0)
-        if waiting is None or not waiting.messages:
-            return 0
-        pulled = self._stats.pulled(queue, group)
+        pair.whole.add(waiting, age)
+        if waiting is None:
+            return
+        pair.by_queue[queue.queue_id] = waiting.messages, age if waiting.messages else 0
+        if not waiting.messages:
+            return
+        pulled = self._stats.pulled(queue, pair.group)
         left = queue_lag(None if pulled is None else max(pulled, waiting.oldest), first, end)
-        unsent.add(left, self._age(queue, left))
-        return 0 if left is None else waiting.messages - left.messages
+        pair.unsent.add(left, self._age(queue, left))
+        pair.in_flight += 0 if left is None else waiting.messages - left.messages
 
-    def _invisible(self, topic: str, group: str) -> tuple[int | None, int]:
-        """Messages that POP has handed out, without order and in order; None if the group does not use POP,
-        or if it is unknown.
-        """
-        now = self._clock.now_ms()
-        ordered = self._pop.order.invisible(topic, group, now)
-        popped = self._pop.in_flight.invisible(topic, group, now)
-        return (0 if popped is None and ordered else popped), ordered
-
-    def _popped(self, topic: str, group: str) -> dict[int, int]:
-        """Messages that POP has handed out without order, by queue."""
-        return self._pop.in_flight.of_queues(topic, group, self._clock.now_ms()) or {}
+    def _read_popped(self, pairs: Mapping[tuple[str, str], _Pair]) -> Iterator[None]:
+        """Messages that POP has handed out, without order and in order."""
+        in_flight, order, now = self._pop.in_flight, self._pop.order, self._clock.now_ms()
+        for at, key in enumerate([*in_flight.pairs(), *order.pairs()], 1):
+            if at % STEP_PAIRS == 0:
+                yield
+            pair = pairs.get(key)
+            if pair is not None:
+                pair.popped = in_flight.of_queues(*key, now)
+                pair.ordered = order.invisible(*key, now)
 
     def _age(self, queue: ConsumeQueue, lag: QueueLag | None) -> int | None:
         if lag is None or not lag.messages:
             return None
         return age_ms(self._store.store_time(queue, lag.oldest), self._clock.now_ms())
+
+
+@dataclass(slots=True, eq=False)
+class _Pair:
+    """What is found of a group in a topic. `unsent` is the part of the lag that no member was sent."""
+
+    topic: str
+    group: str
+    whole: LagSum
+    unsent: LagSum
+    waiting: list[tuple[ConsumeQueue, int]]
+    """Queues in which messages may wait, and the group's offset."""
+    by_queue: dict[int, tuple[int, int | None] | None]
+    """Messages and the age of the oldest, by queue id; None where this is unknown."""
+    in_flight: int = 0
+    popped: dict[int, int] | None = None
+    """Messages that POP has handed out without order, by queue; None if the group does not use POP, or if
+    this is unknown."""
+    ordered: int = 0
+
+
+def _looking(
+    offsets: Mapping[tuple[str, str], Mapping[int, int]],
+    queues: Iterable[ConsumeQueue],
+    pairs: dict[tuple[str, str], _Pair],
+) -> Iterator[None]:
+    """Look at all queues, in another thread."""
+    by_topic: dict[str, list[ConsumeQueue]] = {}
+    for at, queue in enumerate(queues, 1):
+        by_topic.setdefault(queue.topic, []).append(queue)
+        if at % STEP_QUEUES == 0:
+            yield
+    for key, committed in offsets.items():
+        topic, group = key
+        if topic.startswith(DLQ_PREFIX):
+            continue
+        found = sorted(by_topic.get(topic, ()), key=_id)
+        whole, unsent = LagSum(queues=len(found)), LagSum(queues=len(found))
+        pair = pairs[key] = _Pair(topic, group, whole, unsent, [], {})
+        for at, queue in enumerate(found, 1):
+            if at % STEP_QUEUES == 0:
+                yield
+            offset, end = committed.get(queue.queue_id), queue.settled_offset
+            if offset is None:
+                whole.add_unknown()
+                pair.by_queue[queue.queue_id] = None
+                continue
+            pair.by_queue[queue.queue_id] = 0, 0
+            if end is None or offset < end:
+                pair.waiting.append((queue, offset))
+        yield
+
+
+_id = attrgetter("queue_id")
+
+
+def _adding(into: Exposition, node: str, pairs: Iterable[_Pair], *, by_queue: bool) -> Iterator[None]:
+    """Add the figures of all groups, in another thread."""
+    lag = into.gauge("rocketmq_consumer_lag_messages", "Messages that a group has not consumed.")
+    late = into.gauge("rocketmq_consumer_lag_latency_milliseconds", "How long the oldest of them has waited.")
+    flying = into.gauge(
+        "rocketmq_consumer_inflight_messages", "Messages that members have received and not committed."
+    )
+    ready = into.gauge("rocketmq_consumer_ready_messages", "Messages that no member has received.")
+    queueing = into.gauge(
+        "rocketmq_consumer_queueing_latency_milliseconds", "How long the oldest of these has waited."
+    )
+    each = QueueLagFigures(into) if by_queue else None
+    unknown = 0
+    for pair in pairs:
+        yield
+        label = _of_pair(node, pair.topic, pair.group)
+        if each is not None:
+            yield from each.add(label, pair.by_queue, pair.popped or {})
+        whole, unsent, in_flight, ordered = pair.whole, pair.unsent, pair.in_flight, pair.ordered
+        unknown += whole.unknown
+        if not whole.is_known:
+            continue
+        popped = None if pair.popped is None else sum(pair.popped.values())
+        if popped is None and ordered:
+            popped = 0
+        lag.add(label, whole.messages + (popped or 0))
+        if whole.age_ms is not None:
+            late.add(label, whole.age_ms)
+        if popped is not None:
+            unsent, in_flight = whole, popped + ordered
+        if not unsent.unknown or popped is not None:
+            ready.add(label, max(0, unsent.messages - ordered))
+            flying.add(label, in_flight)
+            if unsent.age_ms is not None and not ordered:
+                queueing.add(label, unsent.age_ms)
+    into.gauge(
+        "sparrow_consumer_lag_unknown_queues",
+        "Queues of groups whose lag is unknown, because nothing was committed.",
+    ).add(node, unknown)
 
 
 def _of_pair(node: str, topic: str, group: str) -> str:

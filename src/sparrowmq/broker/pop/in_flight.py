@@ -73,6 +73,10 @@ class PopsInFlight:
         queues = self.of_queues(topic, group, now_ms)
         return None if queues is None else sum(queues.values())
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """The topics and groups with counts."""
+        return list(self._pairs)
+
     def of_queues(self, topic: str, group: str, now_ms: int) -> dict[int, int] | None:
         """The same by queue."""
         queues = self._pairs.get((topic, group))

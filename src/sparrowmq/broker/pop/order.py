@@ -180,6 +180,10 @@ class OrderTable:
         again."""
         return sum(self.of_queues(topic, group, now_ms).values())
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """The topics and groups with hand-outs."""
+        return list(self._table)
+
     def of_queues(self, topic: str, group: str, now_ms: int) -> dict[int, int]:
         """The same by queue."""
         queues = self._table.get((topic, group), {})

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf, isnan
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text"
@@ -195,6 +195,24 @@ class Exposition:
             yield "".join(waiting).encode()
 
 
+class Aside(NamedTuple):
+    """Steps for another thread. They take long, and use nothing that belongs to the loop."""
+
+    steps: Iterator[object]
+
+
+Collecting: TypeAlias = Iterable[Aside | None]
+"""The steps of a collection: on the loop, of well below a millisecond, and those for another thread."""
+
+
+def collect_here(collecting: Collecting) -> int:
+    """Do all steps now, in this thread; returns how many there were."""
+    steps = 0
+    for step in collecting:
+        steps += 1 + (0 if step is None else sum(1 for _ in step.steps))
+    return steps
+
+
 class Operated(Protocol):
     """What an operator sees of a server: its figures and its faults."""
 
@@ -202,8 +220,8 @@ class Operated(Protocol):
     def node(self) -> str:
         """Kind and name, such as `broker broker-a`."""
 
-    def collect(self, into: Exposition) -> Iterable[object]:
-        """Add the figures, in steps that take well below a millisecond."""
+    def collect(self, into: Exposition) -> Collecting:
+        """Add the figures, in steps; see `transport.figures.collected`."""
 
     def faults(self) -> list[str]:
         """The reasons why it needs a restart or an operator; empty if there are none."""
@@ -223,7 +241,7 @@ class Starting:
         """Its kind and name."""
         return self._node
 
-    def collect(self, into: Exposition) -> Iterable[object]:
+    def collect(self, into: Exposition) -> Collecting:
         """It has no figures yet."""
         return ()
 

@@ -190,6 +190,16 @@ class ConsumeQueue:
             self._confirmed = known
         return known
 
+    @property
+    def settled_offset(self) -> int | None:
+        """`confirmed_offset`, for any thread; None when only the loop can tell it."""
+        end, limit = self.committed, self._log.confirmed
+        if self._waiting:
+            return None
+        if limit is None or limit < 0 or limit >= self._log.position or self._confirmed >= end:
+            return end
+        return None
+
     def _begins_before(self, offset: int, position: int) -> bool:
         entry = self.entry(offset)
         return entry is None or entry.physical_offset < position

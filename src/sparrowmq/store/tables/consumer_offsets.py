@@ -315,11 +315,17 @@ class ConsumerOffsets:
             return None
         return self.snapshot()
 
-    def snapshot(self) -> UnsavedOffsets:
-        """A snapshot of the table; its cost is proportional to the number of topics and groups."""
+    def frozen(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """The offsets by topic and group, and by queue id, as they are now. Its cost is proportional to the
+        number of topics and groups.
+        """
         self._fresh = {}
+        return self._table.copy()
+
+    def snapshot(self) -> UnsavedOffsets:
+        """A snapshot of the table; costs as much as `frozen`."""
         position = self.saved_at if self._position is None else self._position()
-        return UnsavedOffsets(self._changes, dict(self._version), self._table.copy(), self._others, position)
+        return UnsavedOffsets(self._changes, dict(self._version), self.frozen(), self._others, position)
 
     def write(self, unsaved: UnsavedOffsets) -> None:
         """Write the result of `unsaved`, in any thread; raises `StoreError`, leaving the data unsaved."""
