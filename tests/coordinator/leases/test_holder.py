@@ -209,7 +209,8 @@ def test_closed_gate_releases_what_a_claim_without_an_answer_has_won(
     async def main() -> None:
         with monkeypatch.context() as patched:
             patched.setattr(database, "run", unanswered)
-            async with holding(database) as holder:
+            times = LeaseTimes(ttl_ms=600_000, renew_ms=50, margin_ms=10)
+            async with holding(database, times=times) as holder:
                 await until(lambda: "s: claim failed: no answer in time" in caplog.text)
                 if claimed:
                     assert claims[0]()
