@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "constraints.txt"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 SYSTEMS = (("linux", "Linux", "x86_64"), ("linux", "Linux", "aarch64"), ("darwin", "Darwin", "arm64"))
-ELSEWHERE = {"appnope": "1.0.0", "pyyaml-ft": "8.0.0", "uv": "0.13.9"}
+ELSEWHERE = {"appnope": "1.0.0", "pip": "26.3", "pyyaml-ft": "8.0.0", "uv": "0.13.9"}
 """Versions of packages that only other Pythons or systems need, ipykernel under macOS and libcst on 3.13, and
 of what the launcher installs with."""
 HEAD = """# Versions that the tests pass with, on Python {pythons} under Linux and macOS.
