@@ -12,8 +12,8 @@ import pytest
 from tests.broker.rig import Rig, connection, pull_ext, send_command
 from tests.support import run
 
+from sparrowmq.broker.base.internal_store import NEW_FILES_MAX
 from sparrowmq.broker.chunk import ChunkHandler
-from sparrowmq.broker.send.send_path import NEW_FILES_MAX
 from sparrowmq.broker.transactions.half_messages import COMMIT, ROLLBACK
 from sparrowmq.core.errors import StoreFullError
 from sparrowmq.core.ids import parse_offset_message_id

@@ -55,7 +55,7 @@ def test_help_shows_the_commands_by_subject(sparrow: Sparrow) -> None:
 
 
 def test_each_command_is_where_the_table_says() -> None:
-    table = CommandTable()
+    table: Any = CommandTable()
     assert {name: table[name].name for name in table} == {name: name for name in table}
     for group, inner in MORE.items():
         assert inner.keys() <= table[group].commands.keys()

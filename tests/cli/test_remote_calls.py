@@ -24,6 +24,7 @@ from tests.support import free_port
 from typer.testing import CliRunner
 
 from sparrowmq.cli.base import remote
+from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.main import app
 from sparrowmq.coordinator.database.connect import sqlite_url
 
@@ -304,7 +305,7 @@ def test_a_login_that_cannot_be_kept_says_where(
     assert (outcome.status, outcome.out) == (1, "")
     where = tmp_path / "file" / "sparrowmq" / "coordinator.json"
     assert f"the login cannot be saved in {where}: Not a directory" in outcome.err
-    with pytest.raises(remote.UsageError, match="cannot be deleted: Not a directory"):
+    with pytest.raises(UsageError, match="cannot be deleted: Not a directory"):
         remote.forget_login()
 
 

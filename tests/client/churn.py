@@ -153,7 +153,7 @@ class SimCluster(FakeCluster):
     def __init__(self, rng: random.Random) -> None:
         super().__init__(0)
         self.rng = rng
-        self.brokers = {
+        self.brokers: dict[str, SimBroker] = {
             f"broker-{chr(97 + n)}": SimBroker(self, f"broker-{chr(97 + n)}") for n in range(BROKERS)
         }
         self.add_topic("T", QUEUES)
@@ -268,9 +268,13 @@ class SimRemoting:
         broker = self.world.find(address)
         if broker is not None:
             for group, members in broker.members.items():
-                for client_id in [c for c, conn in members.items() if conn._remoting is self]:
+                for client_id in [c for c, conn in members.items() if self.is_end_of(conn)]:
                     del members[client_id]
                     broker.notify(group)
+
+    def is_end_of(self, connection: object) -> bool:
+        """Whether a broker reaches this member by the connection."""
+        return isinstance(connection, SimConnection) and connection._remoting is self
 
     def lose_all(self) -> None:
         for address in list(self._connections):
@@ -311,6 +315,7 @@ class Churn:
         self.problems: list[str] = []
         self.members: list[PushConsumer] = []
         self.events: Counter[str] = Counter()
+        self._index_of: dict[PushConsumer, int] = {}
         self._dead: set[int] = set()
         self._at_work: dict[MessageQueue, set[int]] = defaultdict(set)
         self.overlaps = 0
@@ -376,7 +381,7 @@ class Churn:
             await consumer.start()
         except (ConnectError, ConnectionLostError):
             return
-        consumer.sim_index = index
+        self._index_of[consumer] = index
         self.members.append(consumer)
 
     async def _handle(self, index: int, message: ReceivedMessage) -> None:
@@ -412,7 +417,7 @@ class Churn:
             consumer = self.members.pop(self.rng.randrange(len(self.members)))
             member = consumer._member
             assert member is not None
-            self._dead.add(consumer.sim_index)
+            self._dead.add(self._index_of[consumer])
             remoting: Any = member.instance.remoting
             remoting.is_dead = True
             remoting.lose_all()
@@ -421,7 +426,8 @@ class Churn:
             self.events["cut"] += 1
             member = self.rng.choice(self.members)._member
             assert member is not None
-            member.instance.remoting.lose_all()
+            cut: Any = member.instance.remoting
+            cut.lose_all()
         elif kind == "broker":
             self.events["broker"] += 1
             broker: Any = self.rng.choice(list(self.world.brokers.values()))

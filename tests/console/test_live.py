@@ -14,7 +14,8 @@ from tests.console.furnished import ODD
 from tests.console.site import ANSWER_SECONDS, Reader, Site
 
 from sparrowmq.console import answers
-from sparrowmq.console.visits import Loaded, PagePart, Visit
+from sparrowmq.console.rendering import render
+from sparrowmq.console.visits import Loaded, PagePart, Visit, load
 from sparrowmq.coordinator.records import audit
 
 
@@ -61,7 +62,6 @@ def test_unchanged_part_is_rendered_once(console: Site, brisk: None, monkeypatch
     assert console.admin.change("/services/plan-check/pause").status == 303
     rendered: list[str] = []
     turns = threading.Event()
-    render, load = answers.render, answers.load
 
     async def loaded(visit: Visit, parts: Sequence[PagePart]) -> list[Loaded]:
         found = await load(visit, [one for one in parts if one.name == "options"])

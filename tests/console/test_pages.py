@@ -150,8 +150,8 @@ def busy(console: Site, admin: Reader, cluster: LocalCluster) -> Iterator[None]:
 def test_every_link_leads_to_a_valid_page(admin: Reader, busy: None) -> None:
     found = crawl(admin, "/groups/busy", *STARTS)
     shapes = [
-        re.compile("^" + re.sub(r"\\{\w+\\}", "[^/]+", re.escape(one.path)) + r"(\?|$)")
-        for one in (*PAGES, *FORMS)
+        re.compile("^" + re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) + r"(\?|$)")
+        for path in [*(one.path for one in PAGES), *(one.path for one in FORMS)]
     ]
     unseen = [one.pattern for one in shapes if not any(one.match(path) for path in found)]
     special = ("dead", "access", "replicas/", "/undo")  # test_group_changes.py leads to the last

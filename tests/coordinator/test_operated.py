@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.coordinator.services.watched import MadeUp
 from tests.support import run, until
 
-from sparrowmq.coordinator import database_watch
+from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
 from sparrowmq.coordinator.database_watch import DatabaseWatch
 from sparrowmq.coordinator.groups.group_metadata import GroupRow
@@ -81,7 +81,7 @@ def test_without_its_database_it_is_healthy_and_not_ready(
         await checks.wait()
         checks.clear()
 
-    monkeypatch.setattr(database_watch.migrate, "check", check)
+    monkeypatch.setattr(migrate, "check", check)
 
     async def main() -> None:
         database = Database(sqlite_url(tmp_path / "c.db"))

@@ -15,11 +15,13 @@ from tests.coordinator.services.watched import MadeUp
 from tests.support import run, until, until_sync
 
 from sparrowmq.coordinator import server
+from sparrowmq.coordinator.api import app as api
 from sparrowmq.coordinator.api.shared import Context
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
 from sparrowmq.coordinator.database.tables import VERSION_TABLE
 from sparrowmq.coordinator.database_watch import CHECK_SECONDS
 from sparrowmq.coordinator.server import Coordinator
+from sparrowmq.coordinator.services.base import board
 from sparrowmq.core.errors import (
     DatabaseFullError,
     DatabaseGoneError,
@@ -70,7 +72,7 @@ def test_partly_failed_start_leaves_no_open_port(tmp_path: Path, monkeypatch: py
     def full(*given: object) -> None:
         raise DatabaseFullError("it is full")
 
-    monkeypatch.setattr(server.board, "ensure", full)
+    monkeypatch.setattr(board, "ensure", full)
 
     async def main() -> None:
         with pytest.raises(DatabaseFullError):
@@ -90,11 +92,10 @@ def test_routes_are_built_before_clients_are_served(tmp_path: Path, monkeypatch:
             return await call_next(request)
 
     def make_app(context: Context) -> FastAPI:
-        app = make(context)
+        app = api.make_app(context)
         app.add_middleware(Watched)
         return app
 
-    make = server.make_app
     monkeypatch.setattr(server, "make_app", make_app)
     with running(database_url=sqlite_url(tmp_path / "c.db")):
         assert asked[:1] == [None], "a request that no client sent"

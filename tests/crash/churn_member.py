@@ -19,7 +19,6 @@ import time
 
 from sparrowmq import aio
 from sparrowmq.client.consumer import process_queue
-from sparrowmq.client.push import assigned_queues
 
 CONCURRENT, ORDERED = "Churned", "ChurnedInOrder"
 """Topics, and the groups that read them."""
@@ -85,6 +84,6 @@ class Member:
 
 
 if __name__ == "__main__":
-    assigned_queues.BROKER_LOCK_SECONDS = float(sys.argv[4])
+    process_queue.BROKER_LOCK_SECONDS = float(sys.argv[4])
     process_queue.LOCK_SECONDS_MAX = float(sys.argv[4]) / 2
     asyncio.run(Member(*sys.argv[1:4]).run())

@@ -36,7 +36,7 @@ def test_what_java_sent_and_consumed_is_told_and_what_it_missed(
     tmp_path: Path,
 ) -> None:
     with LocalCluster(trace_topic_enable=True) as ours:
-        where = {"ours": ours, "apache": apache}[side].namesrv
+        where = {"ours": ours.namesrv, "apache": apache.namesrv}[side]
         call = {"namesrv": where, "topic": name, **({"namespace": space} if space else {})}
         stored, group = (f"{space}%{name}", f"{space}%{name}_g") if space else (name, f"{name}_g")
         began = int(time.time() * 1000) - 1000

@@ -49,6 +49,8 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self.reading: Any = writer.transport
+        """For pauses; a stream's writer has it by its other half."""
         self._frames = FrameReader()
         self._read: list[RawFrame] = []
 

@@ -294,9 +294,9 @@ class TestWaiting:
             go_on = asyncio.Event()
 
             async def script(peer: Peer) -> None:
-                peer.writer.transport.pause_reading()
+                peer.reading.pause_reading()
                 await go_on.wait()
-                peer.writer.transport.resume_reading()
+                peer.reading.resume_reading()
                 for _ in range(100):
                     request = await peer.command()
                     await peer.send(Command(0, request.opaque, FLAG_RESPONSE))
@@ -541,7 +541,7 @@ class TestClosing:
     def test_a_server_that_does_not_read_cannot_hold_it_up(self, run: Run) -> None:
         async def main() -> None:
             async def script(peer: Peer) -> None:
-                peer.writer.transport.pause_reading()
+                peer.reading.pause_reading()
                 await asyncio.Event().wait()
 
             async with scripted(script) as address:

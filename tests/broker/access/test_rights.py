@@ -9,7 +9,7 @@ import pytest
 from tests.broker.test_server import settings
 from tests.support import run
 
-from sparrowmq.broker import parts
+from sparrowmq.broker import parts, request_table
 from sparrowmq.broker.access.rights import RIGHTS
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.rights import RightScope, Without
@@ -48,7 +48,7 @@ def test_requests_and_rows_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_broker_does_not_start_with_a_handler_without_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = parts.request_handlers
+    real = request_table.request_handlers
     monkeypatch.setattr(parts, "request_handlers", lambda broker: {**real(broker), 90399: print})
 
     async def main() -> None:

@@ -118,8 +118,8 @@ def test_minute_hour_and_day_statistics_cover_their_periods(rig: Rig) -> None:
     assert found.stats_day.sum == 6 * 60 * 24
     for item in (found.stats_minute, found.stats_hour, found.stats_day):
         assert item.tps == pytest.approx(0.1)
-    item = rig.stats._items["TOPIC_PUT_NUMS", "T"]
-    assert (len(item.minute), len(item.hour), len(item.day)) == (7, 7, 25)
+    kept = rig.stats._items["TOPIC_PUT_NUMS", "T"]
+    assert (len(kept.minute), len(kept.hour), len(kept.day)) == (7, 7, 25)
 
 
 def test_messages_from_before_the_start_are_not_counted(tmp_path: Path) -> None:

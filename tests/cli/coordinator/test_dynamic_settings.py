@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -146,14 +147,14 @@ def carried_out(path: Path, **how: object) -> Callable[[float], None]:
 
 def test_a_group_goes_on_elsewhere(sparrow: Call, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = carried_out(path, before={"Orders/b/0": 9}, after={"Orders/b/0": 2})
-    monkeypatch.setattr(dynamic_settings.time, "sleep", done)
+    monkeypatch.setattr(time, "sleep", done)
     out = sparrow("setting", "offset", "e", "Orders/0", "--number", "2", "--reason", "again").out
     assert "Orders/b/0" in out
     assert ("9" in out, "2" in out) == (True, True)
     for to in ("first", "2024-05-01T12:30", "1714566600000"):
         found = json.loads(sparrow("setting", "offset", "e", "Orders", "--to", to, "--json").out)
         assert found["state"] == "done"
-    monkeypatch.setattr(dynamic_settings.time, "sleep", carried_out(path, problem="no such topic"))
+    monkeypatch.setattr(time, "sleep", carried_out(path, problem="no such topic"))
     assert "no such topic" in sparrow("setting", "offset", "e", "Orders", "--to", "last", status=1).err
     out = sparrow("setting", "offsets", "e").out
     assert "no such topic" in out
@@ -167,7 +168,7 @@ def test_last_move_is_undone_and_shown_before(
     step = {"broker": "b", "queue": 0, "before": None, "after": 9, "again": None, "never": None}
     monkeypatch.setattr(offsets, "reset_steps", AsyncMock(return_value=[step]))
     done = carried_out(path, before={"Orders/b/0": 9}, after={"Orders/b/0": 2})
-    monkeypatch.setattr(dynamic_settings.time, "sleep", done)
+    monkeypatch.setattr(time, "sleep", done)
     sparrow("setting", "offset", "u", "Orders/0", "--number", "2")
     out = sparrow("setting", "undo", "u", "--dry-run").out
     assert "Orders/0 to offset:2, would be undone" in out and "Orders/b/0" in out and "unknown" in out

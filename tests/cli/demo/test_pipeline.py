@@ -124,7 +124,7 @@ def batch_writer(
 
 
 def batch(*counts: int) -> Any:
-    made = Chain()
+    made: Any = Chain()
     made.rows = [(*ROW, flights, flights, 5 * flights) for flights in counts]
     return made
 

@@ -14,6 +14,7 @@ import pytest
 from tests.cli.messages.test_consume import read
 from tests.support import run, until_sync
 
+from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.messages import sends
 from sparrowmq.client.send.encoding import system_properties
 from sparrowmq.core.message import Message
@@ -176,6 +177,6 @@ def test_a_program_that_fails_answers_nothing(sparrow: Sparrow) -> None:
         (["no-such-program-here"], "cannot be run"),
         (["sleep", "20"], "did not finish within 0.1 s"),
     ):
-        with pytest.raises(sends.UsageError, match=told):
+        with pytest.raises(UsageError, match=told):
             run(sends._answer(b"x", command, 0.1 if command[0] == "sleep" else 20.0))
     assert run(sends._answer(b"x", [], 1.0)) == b"x"

@@ -104,4 +104,4 @@ def test_the_option_makes_a_report_with_the_command_s_name(monkeypatch: pytest.M
         with watching("archive", PipeRun(show=Show.NONE, coordinator="http://c:1", report_as=name)) as watch:
             watch.begin("archive")
         assert calls[-1][:3] == ("http://c:1", "PUT", path) and calls[-1][3]["state"] == "done"
-    assert common.Reporter is Reporter
+    assert vars(common)["Reporter"] is Reporter

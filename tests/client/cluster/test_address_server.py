@@ -10,7 +10,7 @@ from tests.support import about, free_port, run, until
 
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.base.settings import ClientSettings, ProducerSettings
-from sparrowmq.client.cluster import instance
+from sparrowmq.client.cluster import nameservers
 from sparrowmq.client.cluster.address_server import AddressServer, address_server_url
 from sparrowmq.client.producer.producer import Producer
 from sparrowmq.core.errors import ConnectError, NoNameServerError, SettingsError
@@ -106,7 +106,7 @@ def test_silent_address_server_times_out() -> None:
 def test_client_without_name_servers_looks_them_up_and_follows_changes(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (instance.FOLLOW_FIRST_SECONDS, instance.FOLLOW_SECONDS) == (10, 120)
+    assert (nameservers.FOLLOW_FIRST_SECONDS, nameservers.FOLLOW_SECONDS) == (10, 120)
     monkeypatch.setattr("sparrowmq.client.cluster.instance.FOLLOW_FIRST_SECONDS", 0.01)
     monkeypatch.setattr("sparrowmq.client.cluster.instance.FOLLOW_SECONDS", 0.01)
 

@@ -159,7 +159,7 @@ def name_of(client: Any) -> str:
 def test_every_kind_of_client_gets_its_own_name_by_default() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:
-            clients = [
+            clients: list[Any] = [
                 aio.Producer("p", namesrv=cluster.namesrv),
                 aio.Producer("p", namesrv=cluster.namesrv),
                 aio.PushConsumer("c", namesrv=cluster.namesrv),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -136,7 +137,7 @@ def test_finishing_messages_releases_their_bytes_once() -> None:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, unique=True), st.randoms(use_true_random=False))
-def test_finishing_in_any_order_ends_at_the_highest_offset(offsets: list[int], rng: object) -> None:
+def test_finishing_in_any_order_ends_at_the_highest_offset(offsets: list[int], rng: Random) -> None:
     held = ProcessQueue(QUEUE, 0, Limits())
     messages = [message(offset) for offset in sorted(offsets)]
     held.put(messages)

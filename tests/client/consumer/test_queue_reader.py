@@ -10,11 +10,12 @@ from tests.support import about, run
 from sparrowmq.client.base.settings import ClientSettings
 from sparrowmq.client.cluster.broker_api import no_generation
 from sparrowmq.client.cluster.instance import ClientInstance
-from sparrowmq.client.consumer.queue_reader import BULK_BYTES_MAX, PullParameters, QueueReader
+from sparrowmq.client.consumer.queue_reader import PullParameters, QueueReader
 from sparrowmq.core.errors import ClientError, InvalidStateError, SettingsError, TransportError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.results import PullStatus
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.headers import BULK_BYTES_MAX
 from sparrowmq.transport.server import Server
 
 QUEUE = MessageQueue("T", "broker-a", 0)

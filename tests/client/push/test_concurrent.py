@@ -43,7 +43,7 @@ def test_message_processed_for_too_long_is_retried() -> None:
         cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
         async with consumer_of(cluster, consume_timeout=0.05) as consumer:
             consumer.subscribe("T")
-            iterator = aiter(consumer)
+            iterator: Any = aiter(consumer)
             message = await anext(iterator)
             (request,) = await until(lambda: cluster.broker.requests(SEND_BACK))
             assert request.ext["originMsgId"] == message.message_id

@@ -514,7 +514,7 @@ def test_acked_messages_are_committed_while_the_next_is_processed() -> None:
     async def test(cluster: FakeCluster) -> None:
         async with consumer_of(cluster, **ORDERED) as consumer:
             consumer.subscribe("T")
-            messages = aiter(consumer)
+            messages: Any = aiter(consumer)
             for _ in range(3):
                 assert await (await anext(messages)).ack()
             held = await anext(messages)

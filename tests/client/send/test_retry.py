@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_asynchronously_retried_errors_are_selected(error: SparrowError, again: 
         (lambda: BrokerError(-1, "x"), -1),
     ],
 )
-def test_last_error_has_rocketmqs_code(make: Callable[[], SparrowError], code: int) -> None:
+def test_last_error_has_rocketmqs_code(make: Callable[[], Any], code: int) -> None:
     error = make()
     last = final_error(error, topic="T", tries=2, seconds=1, brokers=["a", "b"])
     assert last is error and last.code == code

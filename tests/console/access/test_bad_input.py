@@ -20,8 +20,8 @@ from tests.console.test_pages import read
 from tests.support import until_sync
 
 import sparrowmq as mq
-from sparrowmq.console.pages import groups as group_pages
 from sparrowmq.console.pages.columns import lag_rows
+from sparrowmq.coordinator.api import cluster
 from sparrowmq.coordinator.api.told import pipelines
 from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.coordinator.records.pipelines import PipelineRow
@@ -155,7 +155,7 @@ def test_five_thousand_members_are_split_into_pages_of_fifty(
             "queues": [queue | {"queue": number} for number in range(5000)], "members": members,
         }  # fmt: skip
 
-    monkeypatch.setattr(group_pages.cluster, "show_group", show)
+    monkeypatch.setattr(cluster, "show_group", show)
     page = admin.page("/groups/huge")
     read(page)
     assert page.part("members").count("10.0.0.1@") == 50 and "page 1 of 100" in page.part("members")

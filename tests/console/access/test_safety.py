@@ -19,7 +19,9 @@ from sparrowmq.coordinator.api.app import BODY_BYTES_MAX
 from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.core.errors import SettingsError
 
-PATHS = sorted({re.sub(r"\{\w+\}", "1", one.path) for one in (*PAGES, *FORMS)})
+PATHS = sorted(
+    {re.sub(r"\{\w+\}", "1", path) for path in (*(one.path for one in PAGES), *(one.path for one in FORMS))}
+)
 
 
 def test_content_security_policy_blocks_inline_scripts() -> None:

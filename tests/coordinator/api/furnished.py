@@ -24,7 +24,7 @@ from tests.coordinator.services.surveyed import MadeUpSurvey
 from tests.coordinator.upkeep.lands import broker, group, land, topic
 
 from sparrowmq.coordinator.alarms import table as alarms
-from sparrowmq.coordinator.alarms.machine import AlarmPolicy
+from sparrowmq.coordinator.alarms.machine import AlarmPolicy, AlarmState
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import AlarmCheck, Condition
 from sparrowmq.coordinator.api.app import make_app
@@ -285,11 +285,11 @@ def _alarms(connection: Connection, house: House, actor: Actor) -> None:
     seen.append(Condition("a", "a broker is gone"))
     check = AlarmCheck("lag", AlarmPolicy(reminder_ms=0), tuple(seen))
     alarms.observe(connection, check, actor, Channels())
-    found = alarms.search(connection, list(alarms.AlarmState))
+    found = alarms.search(connection, list(AlarmState))
     house.numbers |= {f"alarm-{row.group or 'nobody'}": row.id for row in found}
     again = Condition("mine U", "behind", "mine", "U")
     alarms.observe(connection, AlarmCheck("age", AlarmPolicy(reminder_ms=0), (again,)), actor, Channels())
-    (row,) = alarms.search(connection, list(alarms.AlarmState), rule="age")
+    (row,) = alarms.search(connection, list(AlarmState), rule="age")
     alarms.silence(connection, row.id, 5, actor, Channels())
     house.numbers["alarm-silenced"] = row.id
 

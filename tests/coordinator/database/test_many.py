@@ -14,7 +14,7 @@ from sparrowmq.coordinator.records import findings
 from sparrowmq.coordinator.records.findings import Finding
 from sparrowmq.coordinator.services.groups import growth, roster
 from sparrowmq.coordinator.services.housekeeping import governance
-from sparrowmq.coordinator.upkeep.governance_rules import Memory
+from sparrowmq.coordinator.upkeep.governance_rules import Measures, Memory
 from sparrowmq.coordinator.upkeep.landscape import Ends, Use
 from sparrowmq.core.message import MessageQueue
 
@@ -39,7 +39,7 @@ def test_topic_memory_takes_few_statements(database: Database) -> None:
     def look(sent: int, count: int) -> int:
         use = Use({f"t{number}": [Ends(MessageQueue("t", "b", 0), 0, sent)] for number in range(count)})
         with statements(database) as found, database.write() as connection:
-            governance._judged(connection, use, governance.Measures(1, 1, 1, 2))
+            governance._judged(connection, use, Measures(1, 1, 1, 2))
         return len(found)
 
     assert max(look(5, COUNT), look(6, COUNT), look(7, COUNT - 100)) < 15

@@ -183,7 +183,8 @@ def test_a_group_is_handed_over_between_clients(
 ) -> None:
     """Where one release's consumer stops, the next one's goes on."""
     with driver.producer(cluster.namesrv, f"{topic}_p") as producer:
-        for number, side in enumerate((driver49, our_clients, driver, driver49)):
+        sides: tuple[Side, ...] = (driver49, our_clients, driver, driver49)
+        for number, side in enumerate(sides):
             sent = producer.send(
                 [Message(topic, b"%d" % one) for one in range(10 * number, 10 * number + 10)]
             )

@@ -113,7 +113,9 @@ def test_a_paused_consumer_gets_nothing_until_it_is_resumed(
     queue = MessageQueue(topic, "broker-a", 0)
     with ExitStack() as stack:
         producer = stack.enter_context(driver.producer(cluster.namesrv, f"{topic}_p"))
-        consumer = stack.enter_context(clients.consumer(cluster.namesrv, f"{topic}_c", {topic: "*"}))
+        consumer: JavaConsumer | OurConsumer = stack.enter_context(
+            clients.consumer(cluster.namesrv, f"{topic}_c", {topic: "*"})
+        )
         other = stack.enter_context(our_clients.consumer(cluster.namesrv, f"{topic}_other", {topic: "*"}))
         producer.send([Message(topic, b"before")], queue=queue)
         assert [one.body for one in consumer.wait(1)] == [b"before"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.interop.clusters.test_mixed_clusters import our_broker
-from tests.interop.driver import JavaDriver
+from tests.interop.driver import JavaConsumer, JavaDriver
 from tests.interop.ours import CONSUMER, OurClients, OurConsumer
 from tests.support import until_sync
 
@@ -150,7 +150,7 @@ def test_members_of_both_sides_join_leave_and_die(
         producer = stack.enter_context(driver.producer(group.namesrv, f"{name}_p"))
         for queue in group.queues:
             producer.send([Message(name, str(queue).encode())], queue=queue)
-        live = [java[1], mine[1], mine[2]]
+        live: list[JavaConsumer | OurConsumer] = [java[1], mine[1], mine[2]]
 
         def received() -> list[str]:
             return sorted(one.body.decode() for consumer in live for one in consumer.received())

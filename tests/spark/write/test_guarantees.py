@@ -35,8 +35,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
     monkeypatch.setattr(
         guarantees,
         "_choose",
-        lambda folder, batch, options, scope: guarantees.choose(
-            guarantees.folder_at(folder, options.hadoop), batch, options.topic, lambda: QUEUES
+        lambda folder, batch, options, scope: queue_choice.choose(
+            queue_choice.folder_at(folder, options.hadoop), batch, options.topic, lambda: QUEUES
         ),
     )
     monkeypatch.setattr(guarantees, "broker_without_states", lambda options: "")

@@ -21,6 +21,7 @@ from sparrowmq.core.errors import StoreBusyError, StoreError
 from sparrowmq.files import disk
 from sparrowmq.protocol.record import decode_record, encode_record
 from sparrowmq.store.log.commit_log import store_timestamp
+from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.consume_queue import ENTRY
 
 BODY_AT = 88
@@ -182,7 +183,7 @@ def test_flushes_from_other_threads_see_complete_chunks(tmp_path: Path) -> None:
     stop = threading.Event()
     flushed: list[int] = []
 
-    def flush(store: object) -> None:
+    def flush(store: MessageStore) -> None:
         while not stop.is_set():
             flushed.append(store.flush())
             store.flush_queues()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
@@ -282,7 +282,7 @@ def _chunks(spans: Sequence[Span], options: ReadOptions, loop: LoopThread) -> It
 
 def read_batches(
     spans: Sequence[Span], options: ReadOptions, schema: pa.Schema, finish: Finish | None = None
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """The messages of `spans` as record batches of `schema`, in order, each passed through `finish`.
 
     Raises the errors of `Fetcher.round` and of `finish`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -19,7 +19,7 @@ class _End:
     error: BaseException | None = None
 
 
-def prefetch(make: Callable[[], Iterator[T]], depth: int) -> Iterator[T]:
+def prefetch(make: Callable[[], Iterator[T]], depth: int) -> Generator[T, None, None]:
     """The items of `make()`, produced up to `depth` items ahead in a thread; 0 uses no thread.
 
     The iterator's errors are raised here. Closing the generator stops the thread and closes the iterator.

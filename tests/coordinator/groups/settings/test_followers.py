@@ -6,7 +6,7 @@ from sqlalchemy import insert
 from tests.coordinator.groups.storage.test_table import FIRST
 
 from sparrowmq.coordinator.database.connect import Database
-from sparrowmq.coordinator.database.tables import member_seen
+from sparrowmq.coordinator.database.tables import managed_group, member_seen
 from sparrowmq.coordinator.groups import dynamic_settings, followers
 from sparrowmq.coordinator.groups import table as groups
 from sparrowmq.coordinator.groups.followers import Followers
@@ -78,7 +78,7 @@ def test_settings_that_members_cannot_apply_are_listed_with_reasons(database: Da
 def test_reports_of_an_older_release_are_read(database: Database) -> None:
     managed(database)
     with database.write() as connection:
-        old = groups.managed_group.update().values(seen='{"p#1": [250, 7750, 1, 3]}')
+        old = managed_group.update().values(seen='{"p#1": [250, 7750, 1, 3]}')
         connection.execute(old)
     assert found(database) == Followers(2, 0, ("p#1", "q#1"), {})
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import update
 
 from sparrowmq.coordinator.database.connect import Database
-from sparrowmq.coordinator.database.tables import managed_plan
+from sparrowmq.coordinator.database.tables import managed_plan, managed_queue
 from sparrowmq.coordinator.groups import table as groups
 from sparrowmq.coordinator.groups.group_metadata import (
     GroupRow,
@@ -57,7 +57,7 @@ def test_saved_data_is_loaded_and_only_differences_are_written(database: Databas
         (queue,) = groups.queue_views(connection, "g")
     assert queue.since == since[A], "it has the same owner since then"
     with database.write() as connection:
-        connection.execute(update(groups.managed_queue).values(since=1))
+        connection.execute(update(managed_queue).values(since=1))
     moved = dataclasses.replace(after, queues={A: QueueRow("q#1", 2, "granted", "q#1", "p#1 left")})
     save(database, after, moved)
     with database.read() as connection:
