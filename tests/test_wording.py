@@ -21,7 +21,7 @@ MATCHES: Final[dict[str, int]] = {
     "cli": 40,
     "client": 180,
     "columnar": 20,
-    "coordinator": 140,
+    "coordinator": 20,
     "core": 40,
     "protocol": 80,
     "proxy": 30,

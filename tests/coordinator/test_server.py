@@ -12,7 +12,7 @@ from sqlalchemy import text
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from tests.coordinator.running import running
 from tests.coordinator.services.watched import MadeUp
-from tests.support import run, until, until_sync
+from tests.support import about, run, until, until_sync
 
 from sparrowmq.coordinator import server
 from sparrowmq.coordinator.api import app as api
@@ -106,7 +106,7 @@ def test_used_port_is_named_and_nothing_is_left(tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             given = CoordinatorSettings(database_url=sqlite_url(tmp_path / "c.db"), listen_port=port)
-            with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}.*choose another port"):
+            with pytest.raises(ListenError, check=about(address=f"127.0.0.1:{port}")):
                 await Coordinator(given, cluster=MadeUp()).start()
 
     run(main())
@@ -114,7 +114,7 @@ def test_used_port_is_named_and_nothing_is_left(tmp_path: Path) -> None:
 
 def test_missing_or_newer_database_prevents_the_start(tmp_path: Path) -> None:
     async def main() -> None:
-        with pytest.raises(DatabaseGoneError, match="cannot be reached"):
+        with pytest.raises(DatabaseGoneError):
             await Coordinator(settings(tmp_path / "no" / "c.db"), cluster=MadeUp()).start()
         coordinator = Coordinator(settings(tmp_path / "c.db"), cluster=MadeUp())
         await coordinator.start()
@@ -124,7 +124,7 @@ def test_missing_or_newer_database_prevents_the_start(tmp_path: Path) -> None:
         with database.write() as connection:
             connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
         database.close()
-        with pytest.raises(DatabaseVersionError, match="from a newer SparrowMQ"):
+        with pytest.raises(DatabaseVersionError, check=about(value="9999")):
             await Coordinator(settings(tmp_path / "c.db"), cluster=MadeUp()).start()
 
     run(main())
@@ -151,7 +151,7 @@ def test_coordinator_stops_when_another_release_migrates_its_database(
             assert failed is not None and not failed.done()
             checks.set()
             await until(failed.done)
-            with pytest.raises(DatabaseVersionError, match="9999"):
+            with pytest.raises(DatabaseVersionError, check=about(value="9999")):
                 failed.result()
         finally:
             await coordinator.close()
@@ -161,17 +161,19 @@ def test_coordinator_stops_when_another_release_migrates_its_database(
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "facts"),
     [
-        ({"lease_time": 1_000}, "increase leaseTime"),
-        ({"alarm_email_to": "nonsense"}, "is not a mail address"),
-        ({"smtp_host": "h", "smtp_from": "no"}, "is not a mail address"),
-        ({"namesrv_addr": "nowhere"}, "is not an address"),
-        ({"smtp_port": 0}, "smtpPort=0"),
+        ({"lease_time": 1_000}, {"setting": "leaseTime", "value": 1_000}),
+        ({"alarm_email_to": "nonsense"}, {"value": "nonsense"}),
+        ({"smtp_host": "h", "smtp_from": "no"}, {"value": "no"}),
+        ({"namesrv_addr": "nowhere"}, {"value": "nowhere"}),
+        ({"smtp_port": 0}, {"setting": "smtpPort", "value": 0}),
     ],
 )
-def test_invalid_settings_are_refused(tmp_path: Path, given: dict[str, object], words: str) -> None:
-    with pytest.raises(SettingsError, match=words):
+def test_invalid_settings_are_refused(
+    tmp_path: Path, given: dict[str, object], facts: dict[str, object]
+) -> None:
+    with pytest.raises(SettingsError, check=about(**facts)):
         Coordinator(settings(tmp_path / "c.db", **given), cluster=MadeUp())
 
 

@@ -106,5 +106,18 @@ def test_errors_that_people_catch_are_built_in_ones_too(error: Exception, kind: 
     assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [errors.InvariantError, errors.ClientError, errors.RecordError, errors.StoreFullError,
+     errors.SettingsError, errors.RefusedError, errors.LeaseLostError, errors.DatabaseVersionError],
+)  # fmt: skip
+def test_errors_keep_what_they_are_about(kind: type[errors.SparrowError]) -> None:
+    error = kind("the text", what="body", value=7, limit=5)
+    copy = pickle.loads(pickle.dumps(error))
+    for one in (error, copy):
+        assert (str(one), one.what, one.value, one.limit) == ("the text", "body", 7, 5)
+    assert (kind("x").what, kind("x").value, kind("x").limit) == ("", None, None)
+
+
 def test_former_name_is_the_same_error() -> None:
     assert errors.TooManyRequestsError is errors.NoRoomError

@@ -35,9 +35,21 @@ from __future__ import annotations
 
 
 class SparrowError(Exception):
-    """Root of all SparrowMQ errors. `retryable` says whether the same call may succeed later."""
+    """Root of all SparrowMQ errors. `retryable` says whether the same call may succeed later.
+
+    Where its class does not say it, `what` names the part or thing that an error is about, `value` is what
+    was found there or given for it, and `limit` the bound that it exceeds.
+    """
 
     retryable = False
+
+    def __init__(
+        self, message: str = "", *, what: str = "", value: object = None, limit: object = None
+    ) -> None:
+        super().__init__(message)
+        self.what = what
+        self.value = value
+        self.limit = limit
 
 
 class InvariantError(SparrowError):
@@ -50,8 +62,16 @@ class InvariantError(SparrowError):
 class ClientError(SparrowError):
     """This client could not execute the call; `code` is RocketMQ's client-side error code or -1."""
 
-    def __init__(self, message: str, *, code: int = -1) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = -1,
+        what: str = "",
+        value: object = None,
+        limit: object = None,
+    ) -> None:
+        super().__init__(message, what=what, value=value, limit=limit)
         self.code = code
 
 
@@ -68,9 +88,8 @@ class InvalidMessageError(ClientError, ValueError):
     """
 
     def __init__(self, message: str, *, part: str = "", limit: int | None = None) -> None:
-        super().__init__(message, code=13)
+        super().__init__(message, code=13, limit=limit)
         self.part = part
-        self.limit = limit
 
 
 class InvalidNameError(ClientError, ValueError):
@@ -128,8 +147,7 @@ class NoRoomError(ClientError):
     retryable = True
 
     def __init__(self, message: str, *, code: int = -1, limit: int | None = None) -> None:
-        super().__init__(message, code=code)
-        self.limit = limit
+        super().__init__(message, code=code, limit=limit)
 
 
 TooManyRequestsError = NoRoomError
@@ -304,12 +322,17 @@ class SettingsError(SparrowError, ValueError):
     """
 
     def __init__(
-        self, message: str, setting: str = "", value: object = None, *, limit: object = None, other: str = ""
+        self,
+        message: str,
+        setting: str = "",
+        value: object = None,
+        *,
+        limit: object = None,
+        other: str = "",
+        what: str = "",
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, what=what, value=value, limit=limit)
         self.setting = setting
-        self.value = value
-        self.limit = limit
         self.other = other
 
 
@@ -326,7 +349,10 @@ class CoordinatorError(SparrowError):
 
 
 class LeaseLostError(CoordinatorError):
-    """Another coordinator leads the service, or none does; nothing was changed."""
+    """Another coordinator leads the service `what`, or none does; nothing was changed.
+
+    `value` is the epoch of the other one; None if there is none.
+    """
 
 
 class EpochBehindError(CoordinatorError):
@@ -342,16 +368,21 @@ class RefusedError(CoordinatorError):
 
     401 not authenticated, 403 not allowed, 404 not found, 409 not in this state, 422 a value out of range,
     429 too many attempts, 503 temporarily unavailable. `retry_seconds`, unless it is 0, is when to try again.
-    `limit` is the bound that a number or length exceeds.
     """
 
     def __init__(
-        self, message: str, *, status: int = 403, retry_seconds: int = 0, limit: int | None = None
+        self,
+        message: str,
+        *,
+        status: int = 403,
+        retry_seconds: int = 0,
+        what: str = "",
+        value: object = None,
+        limit: object = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, what=what, value=value, limit=limit)
         self.status = status
         self.retry_seconds = retry_seconds
-        self.limit = limit
 
 
 class DatabaseError(CoordinatorError):
@@ -359,7 +390,10 @@ class DatabaseError(CoordinatorError):
 
 
 class DatabaseVersionError(DatabaseError):
-    """The database has the tables of another release; the message says which, and what to type."""
+    """The database has the tables of another release: revision `value`, None for no tables.
+
+    `limit` is the newest revision that this release knows. The message says what to type.
+    """
 
 
 class DatabaseBusyError(DatabaseError):

@@ -20,7 +20,7 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
 from tests.certificates import Authority
-from tests.support import free_port
+from tests.support import about, free_port
 
 from sparrowmq.coordinator.alarms import senders
 from sparrowmq.coordinator.alarms.outbox import EMAIL, LOG, WEBHOOK, Notice
@@ -239,6 +239,6 @@ def test_subject_and_text_contain_no_injected_line_breaks() -> None:
     "address", ["", "x", "@x", "a@", "a b@x", "a@x,b@x", "a@x\nBcc: b@x", "a" * 250 + "@x.org"]
 )
 def test_invalid_addresses_are_refused(address: str) -> None:
-    with pytest.raises(SettingsError, match="is not a mail address"):
+    with pytest.raises(SettingsError, check=about(value=address)):
         check_address(address)
     assert check_address("ann.b+mq@x.org") == "ann.b+mq@x.org"

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.coordinator.cluster.explored import QUEUE, MadeUpAdmin, explorer
 from tests.coordinator.services.surveyed import MadeUpSurvey
-from tests.support import run
+from tests.support import about, run
 
 from sparrowmq.client.admin.types import BrokerStatus
 from sparrowmq.coordinator.cluster import explorer as explorers
@@ -79,9 +79,8 @@ def test_server_errors_have_their_status(error: Exception, status: int) -> None:
 
 
 def test_silent_brokers_time_out() -> None:
-    with pytest.raises(RefusedError, match="nobody answered within") as found:
+    with pytest.raises(RefusedError, check=about(status=503, limit=0.01)):
         run(asked(asyncio.sleep(60), 0.01))
-    assert found.value.status == 503
 
 
 def test_slow_query_returns_the_previous_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +98,8 @@ def test_slow_query_returns_the_previous_result(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(admin, "broker_list", slow)
         assert await found.servers() is first
         fresh = explorer(MadeUpSurvey(), admin)
-        with pytest.raises(RefusedError, match="not known yet") as refused:
+        with pytest.raises(RefusedError, check=about(status=503, limit=None)):
             await fresh.servers()
-        assert refused.value.status == 503
         hang.set()
         await found.close()
         await fresh.close()

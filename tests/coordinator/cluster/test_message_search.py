@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 from tests.coordinator.cluster.explored import QUEUE, MadeUpAdmin, MadeUpReader, encoded, message
-from tests.support import run
+from tests.support import about, run
 
 from sparrowmq import aio
 from sparrowmq.coordinator.cluster import looking, message_search, reading
@@ -109,9 +109,8 @@ def test_failing_queue_does_not_hide_the_others_and_all_failing_is_an_error() ->
         raise RefusedError("the broker does not support SQL92", status=502)
 
     reader.fetch_raw = broken  # type: ignore[method-assign,assignment]
-    with pytest.raises(RefusedError, match="does not support SQL92") as found:
+    with pytest.raises(RefusedError, check=about(status=502, args=("the broker does not support SQL92",))):
         run(search(admin, cast(aio.PullConsumer, reader), MessageSearch("T")))
-    assert found.value.status == 502
 
 
 @pytest.mark.parametrize("data", [b"garbage", bytes(200), b"\x00\x00\x00\x64" + bytes(96), b"\xff" * 300])
@@ -131,7 +130,7 @@ def test_broker_that_answers_garbage_is_reported(data: bytes) -> None:
 def test_invalid_filters_are_refused() -> None:
     assert expression_of("", "") == "*" and expression_of("A || B", "") == "A || B"
     assert expression_of("", "a > 1") == Sql("a > 1")
-    with pytest.raises(RefusedError, match="not both"):
+    with pytest.raises(RefusedError, check=about(status=422, what="tags", value="A")):
         expression_of("A", "a > 1")
     for tags, sql in (("||", ""), ("", "a >"), ("", "a = 1; DROP TABLE x")):
         with pytest.raises(RefusedError) as found:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import event, insert, select, text
-from tests.support import run
+from tests.support import about, run
 
 from sparrowmq.coordinator.database import connect
 from sparrowmq.coordinator.database.connect import CONNECTIONS_MAX, Database, sqlite_url
@@ -46,17 +46,17 @@ def test_driver_need_not_be_named_and_the_password_is_never_shown(url: str, driv
 
 
 @pytest.mark.parametrize(
-    ("url", "text"),
-    [("oracle://x", "oracle://; it must be one of mariadb, mysql"), ("no address", "is not an address")],
+    ("url", "value"),
+    [("oracle://x", "oracle"), ("no address", None)],
 )
-def test_other_addresses_are_refused(url: str, text: str) -> None:
-    with pytest.raises(SettingsError, match=text):
+def test_other_addresses_are_refused(url: str, value: str | None) -> None:
+    with pytest.raises(SettingsError, check=about(setting="databaseUrl", value=value)):
         Database(url)
 
 
 def test_error_for_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(DatabaseError, match=r"pip install 'sparrowmq\[postgres\]'"):
+    with pytest.raises(DatabaseError, check=about(what="postgres")):
         Database("postgresql://me@host/mq")
 
 
@@ -96,11 +96,10 @@ def test_locked_database_is_reported(database: Database, monkeypatch: pytest.Mon
     other.execute("BEGIN IMMEDIATE")
     try:
         with (
-            pytest.raises(DatabaseBusyError, match="locked or has no free connection") as caught,
+            pytest.raises(DatabaseBusyError, check=about(retryable=True, limit=None)),
             impatient.write(),
         ):
             pass
-        assert caught.value.retryable
     finally:
         other.close()
         impatient.close()
@@ -137,7 +136,7 @@ def test_writer_whose_turn_does_not_come_is_told(tmp_path: Path, monkeypatch: py
     database = Database(sqlite_url(tmp_path / "c.db"))
     with (
         database.write(),
-        pytest.raises(DatabaseBusyError, match="other changes of this process did not end within 0 s"),
+        pytest.raises(DatabaseBusyError, check=about(limit=0)),
         database.write(),
     ):
         pass
@@ -154,9 +153,7 @@ def test_full_database_is_reported_and_stores_nothing(database: Database) -> Non
             for number in range(10_000):
                 connection.execute(insert(lease).values(service=f"{number:060}"))
 
-    with pytest.raises(
-        DatabaseFullError, match="it is full, and this change was not saved; free space on its disk"
-    ):
+    with pytest.raises(DatabaseFullError):
         fill()
     with database.read() as connection:
         assert connection.execute(select(lease)).all() == []
@@ -165,7 +162,7 @@ def test_full_database_is_reported_and_stores_nothing(database: Database) -> Non
 def test_missing_database_is_reported(tmp_path: Path) -> None:
     database = Database(sqlite_url(tmp_path / "no" / "such" / "folder.db"))
     try:
-        with pytest.raises(DatabaseGoneError, match="cannot be reached"), database.read():
+        with pytest.raises(DatabaseGoneError), database.read():
             pass
     finally:
         database.close()

@@ -13,6 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import delete, insert, inspect, select, text
+from tests.support import about
 
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
@@ -75,7 +76,7 @@ def test_upgrade_downgrade_and_upgrade_again(fresh: Database) -> None:
     assert migrate.upgrade(fresh) == migrate.newest()
     assert migrate.downgrade(fresh, "base") == "base"
     assert tables(fresh) == set()
-    with pytest.raises(DatabaseVersionError, match="has no tables yet; type: sparrow coordinator migrate"):
+    with pytest.raises(DatabaseVersionError, check=about(value=None, limit=migrate.newest())):
         migrate.check(fresh)
     assert migrate.upgrade(fresh) == migrate.newest()
 
@@ -131,22 +132,20 @@ def test_database_of_a_newer_release_is_refused_and_unchanged(fresh: Database, c
     migrate.upgrade(fresh)
     with fresh.write() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
-    with pytest.raises(
-        DatabaseVersionError, match="has tables of revision 9999, from a newer SparrowMQ; this one knows"
-    ):
+    with pytest.raises(DatabaseVersionError, check=about(value="9999", limit=migrate.newest())):
         call(fresh)
     assert tables(fresh) == set(metadata.tables)
 
 
 def test_unknown_revision_is_refused_with_the_known_ones(fresh: Database) -> None:
-    with pytest.raises(DatabaseVersionError, match=r"there is no revision 'nonsense'.*known:"):
+    with pytest.raises(DatabaseVersionError, check=about(value="nonsense", limit=migrate.newest())):
         migrate.upgrade(fresh, "nonsense")
 
 
 def test_older_tables_are_named(fresh: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    migrate.upgrade(fresh)
+    found = migrate.upgrade(fresh)
     monkeypatch.setattr(migrate, "newest", lambda: "0999")
-    with pytest.raises(DatabaseVersionError, match=r"has tables of revision \d{4}, this release needs 0999"):
+    with pytest.raises(DatabaseVersionError, check=about(value=found, limit="0999")):
         migrate.check(fresh)
 
 

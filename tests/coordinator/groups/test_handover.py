@@ -15,6 +15,7 @@ from dataclasses import replace
 import pytest
 from tests.conftest import LONG, SHORT
 from tests.coordinator.groups.schedules import outages, simulate
+from tests.support import about
 
 from sparrowmq.coordinator.groups.handover import (
     TRANSITIONS,
@@ -130,7 +131,7 @@ def test_every_pair_of_phase_and_event_is_in_the_table_or_refused(phase: Phase, 
     if (phase, event) in TRANSITIONS:
         assert after(phase, event) is TRANSITIONS[phase, event]
     else:
-        with pytest.raises(InvalidStateError, match=f"a queue that is {phase.value} cannot be {event.value}"):
+        with pytest.raises(InvalidStateError, check=about(what=event.value, value=phase)):
             after(phase, event)
 
 
@@ -198,7 +199,7 @@ def test_silent_member_is_removed_and_its_queues_move() -> None:
     assert hand.tick(10.0) == ["p"]
     assert hand.members() == ["q"]
     assert not hand.report("p", Report(5, 0), 10.0), "it has to join again"
-    with pytest.raises(InvalidStateError, match="p is not a member; it has to join first"):
+    with pytest.raises(InvalidStateError, check=about(what="stranger", value="p")):
         hand.orders("p")
     hand.plan(plan_of(2, a="q"), 10.0)
     hand.tick(10.0)
@@ -216,10 +217,10 @@ def test_member_that_leaves_is_not_awaited() -> None:
 
 def test_ids_are_not_reused() -> None:
     hand = granted(started("p"), plan_of(1, a="p"))
-    with pytest.raises(InvalidStateError, match="p is already a member"):
+    with pytest.raises(InvalidStateError, check=about(what="member", value="p")):
         hand.join("p", 1.0)
     assert hand.tick(10.0) == ["p"]
-    with pytest.raises(InvalidStateError, match="p is already a member"):
+    with pytest.raises(InvalidStateError, check=about(what="member", value="p")):
         hand.join("p", 11.0)
 
 
@@ -263,15 +264,15 @@ def hand_of(hand: HandOver, queue: MessageQueue, phase: Phase) -> QueueHandOver 
 
 
 @pytest.mark.parametrize(
-    ("times", "text"),
+    ("times", "facts"),
     [
-        ({"member_lease": 10.0, "lease": 10.0}, "lease=10 s must be at least a tenth longer"),
-        ({"member_lease": 0.0}, "must be at least a tenth longer than member_lease=0 s"),
-        ({"drain": -1.0}, "drain=-1 s must not be negative"),
+        ({"member_lease": 10.0, "lease": 10.0}, {"setting": "lease", "value": 10.0}),
+        ({"member_lease": 0.0}, {"setting": "lease"}),
+        ({"drain": -1.0}, {"setting": "drain", "value": -1.0}),
     ],
 )
-def test_unsafe_times_are_refused(times: dict[str, float], text: str) -> None:
-    with pytest.raises(SettingsError, match=text):
+def test_unsafe_times_are_refused(times: dict[str, float], facts: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, check=about(**facts)):
         Times(**times)
 
 
@@ -283,8 +284,11 @@ def test_queue_has_a_holder_exactly_when_it_is_granted_or_revoked(phase: Phase) 
     has = phase in (Phase.GRANTED, Phase.REVOKING)
     good = QueueHandOver(A, phase, "p" if has else None, 3, "p", 3)
     hand = HandOver(TIMES, 1, state=HandOverState((good,), ("p",)))
-    for wrong in (replace(good, holder=None if has else "p"), replace(good, generation=2)):
-        with pytest.raises(InvariantError, match=r"its holder is|decreased from 3 to 2"):
+    for what, wrong in (
+        ("holder", replace(good, holder=None if has else "p")),
+        ("generation", replace(good, generation=2)),
+    ):
+        with pytest.raises(InvariantError, check=about(what=what)):
             hand._put(wrong)
         found = hand.find(A)
         assert found is not None and (found.holder, found.generation) == (good.holder, 3), "as it was"
@@ -292,10 +296,10 @@ def test_queue_has_a_holder_exactly_when_it_is_granted_or_revoked(phase: Phase) 
 
 
 def test_generations_and_epochs_only_rise() -> None:
-    with pytest.raises(InvariantError, match="epoch 0 is out of range"):
+    with pytest.raises(InvariantError, check=about(what="epoch", value=0)):
         HandOver(TIMES, 0)
     hand = HandOver(TIMES, 1, state=HandOverState((QueueHandOver(A, Phase.GRANTED, "p", 5, "p", 5),), ("p",)))
-    with pytest.raises(InvariantError, match="has generation 5, but the plan has 4"):
+    with pytest.raises(InvariantError, check=about(what="generation", value=4, limit=5)):
         hand.plan(plan_of(4, a="q"), 1.0)
     found = hand.find(A)
     assert found is not None and (found.phase, found.holder) == (Phase.GRANTED, "p")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
+from tests.support import about
 
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import group_reset
@@ -127,13 +128,12 @@ def test_only_the_last_reset_that_was_carried_out_is_undone(database: Database) 
 def test_whole_group_and_too_many_requests_are_refused(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(RefusedError, match="name the topic or queue to reset"):
+    with pytest.raises(RefusedError, check=about(status=422, what="place")):
         ask(database, SettingPlace())
     monkeypatch.setattr(resets, "WAITING_MAX", 1)
     ask(database)
-    with pytest.raises(RefusedError, match="1 resets of group billing are already waiting") as caught:
+    with pytest.raises(RefusedError, check=about(status=409, limit=1)):
         ask(database)
-    assert caught.value.status == 409
     with database.read() as connection:
         assert dynamic_settings.revision(connection, "billing") == 1, "what is refused changes nothing"
 
@@ -162,11 +162,13 @@ def test_targets_are_written_and_read(
 
 
 @pytest.mark.parametrize(
-    ("to", "offset", "time_ms"),
-    [(None, None, None), ("first", 5, None), ("middle", None, None), (None, -1, None), (None, 2**63, None),
-     (None, None, -1), (None, None, 10**15), (None, 1, 1)],
+    ("to", "offset", "time_ms", "what"),
+    [(None, None, None, "target"), ("first", 5, None, "target"), ("middle", None, None, "target"),
+     (None, -1, None, "offset"), (None, 2**63, None, "offset"), (None, None, -1, "time_ms"),
+     (None, None, 10**15, "time_ms"), (None, 1, 1, "target")],
 )  # fmt: skip
-def test_invalid_targets_are_refused(to: str | None, offset: int | None, time_ms: int | None) -> None:
-    with pytest.raises(RefusedError, match=r"give exactly one of|must be from 0 to") as caught:
+def test_invalid_targets_are_refused(
+    to: str | None, offset: int | None, time_ms: int | None, what: str
+) -> None:
+    with pytest.raises(RefusedError, check=about(status=422, what=what)):
         ResetTarget.of(to, offset, time_ms)
-    assert caught.value.status == 422

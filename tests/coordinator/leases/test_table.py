@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from sqlalchemy import update
-from tests.support import until_sync
+from tests.support import about, until_sync
 
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import lease
@@ -104,7 +104,7 @@ def test_handover_ends_the_epoch_and_blocks_the_old_owner(database: Database) ->
     with database.write() as connection:
         assert not table.renew(connection, "s", A, 1, LONG)
         assert table.hand_over(connection, "s", LONG) is None
-        with pytest.raises(LeaseLostError, match="the lease of s in epoch 1 is lost and nobody holds it now"):
+        with pytest.raises(LeaseLostError, check=about(what="s", value=None)):
             table.guard(connection, "s", A, 1)
     assert claim(database, A) is None
     assert claim(database, B) == 3
@@ -131,7 +131,7 @@ def test_replaced_leader_cannot_write(database: Database) -> None:
             table.guard(connection, "s", owner, epoch)
 
     for owner, epoch in ((A, 1), (A, 2), (B, 1)):
-        with pytest.raises(LeaseLostError, match="in epoch 2 holds it now; nothing was written"):
+        with pytest.raises(LeaseLostError, check=about(what="s", value=2)):
             write(owner, epoch)
     with database.read() as connection:
         assert [found.owner_label for found in table.rows(connection)] == ["two"]
@@ -141,7 +141,7 @@ def test_replaced_leader_cannot_write(database: Database) -> None:
 def test_expired_lease_counts_as_lost_even_without_a_successor(database: Database) -> None:
     claim(database, A)
     end(database)
-    with database.write() as connection, pytest.raises(LeaseLostError, match="nobody holds it"):
+    with database.write() as connection, pytest.raises(LeaseLostError, check=about(what="s", value=None)):
         table.guard(connection, "s", A, 1)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import about
 
 from sparrowmq.coordinator.users import login_attempts
 from sparrowmq.coordinator.users.login_attempts import (
@@ -31,9 +32,8 @@ def test_name_is_locked_after_failures_until_the_window_ends() -> None:
     found = LoginAttempts()
     for number in range(FAILURES_MAX):
         fail(found, "ann", 100.0 + number)
-    with pytest.raises(RefusedError, match="too many login attempts for 'ann'; wait 50 s") as caught:
+    with pytest.raises(RefusedError, check=about(status=429, value="ann", retry_seconds=50)):
         found.begin("ann", HERE, 110.0)
-    assert caught.value.status == 429
     found.begin("bob", HERE, 110.0)
     found.begin("ann", HERE, 100.0 + WINDOW_SECONDS)
 
@@ -41,7 +41,7 @@ def test_name_is_locked_after_failures_until_the_window_ends() -> None:
 def test_failed_logins_from_another_address_block_no_login_here() -> None:
     found = LoginAttempts()
     assert [fail(found, "admin", 1.0, THERE) for _ in range(FAILURES_MAX)][-1]
-    with pytest.raises(RefusedError, match="too many login attempts for 'admin'"):
+    with pytest.raises(RefusedError, check=about(value="admin")):
         found.begin("admin", THERE, 2.0)
     found.begin("admin", HERE, 2.0)
 
@@ -51,7 +51,7 @@ def test_refused_attempts_do_not_reduce_the_limits_of_others() -> None:
     for _ in range(FAILURES_MAX):
         fail(found, "ann", 1.0)
     for _ in range(2 * TRIES_MAX):
-        with pytest.raises(RefusedError, match="too many login attempts for 'ann'"):
+        with pytest.raises(RefusedError, check=about(value="ann")):
             found.begin("ann", HERE, 1.0)
     assert not fail(found, "bob", 1.0)
     assert not found.storms
@@ -61,14 +61,14 @@ def test_simultaneous_attempts_count_before_they_have_failed() -> None:
     found = LoginAttempts()
     for _ in range(FAILURES_MAX):
         found.begin("ann", HERE, 1.0)
-    with pytest.raises(RefusedError, match="too many login attempts for 'ann'"):
+    with pytest.raises(RefusedError, check=about(value="ann")):
         found.begin("ann", HERE, 1.0)
     found.broken("ann", HERE)
     found.begin("ann", HERE, 1.0)
     assert [found.failed("ann", HERE, 1.0) for _ in range(FAILURES_MAX)] == [False] * (FAILURES_MAX - 1) + [
         True
     ]
-    with pytest.raises(RefusedError, match="too many login attempts for 'ann'"):
+    with pytest.raises(RefusedError, check=about(value="ann")):
         found.begin("ann", HERE, 1.0)
     found.begin("ann", HERE, 1.0 + WINDOW_SECONDS)
     assert found._underway == {("ann", HERE): 1}
@@ -78,7 +78,7 @@ def test_simultaneous_attempts_leave_threads_to_others() -> None:
     found = LoginAttempts()
     for number in range(UNDERWAY_MAX):
         found.begin(str(number), far(number), 1.0)
-    with pytest.raises(RefusedError, match="too many login attempts at once; try again in a second"):
+    with pytest.raises(RefusedError, check=about(limit=UNDERWAY_MAX, retry_seconds=1)):
         found.begin("ann", HERE, 1.0)
     found.broken("0", far(0))
     found.begin("ann", HERE, 1.0)
@@ -98,9 +98,7 @@ def test_storm_from_one_address_is_bounded_and_counted_once() -> None:
     for number in range(ADDRESS_TRIES_MAX):
         fail(found, str(number), 500.0, THERE)
     for _ in range(3):
-        with pytest.raises(
-            RefusedError, match=f"too many login attempts for all names from {THERE}; wait 60 s"
-        ):
+        with pytest.raises(RefusedError, check=about(value=THERE, retry_seconds=60)):
             found.begin("another", THERE, 500.0)
     assert found.storms == 1
     found.begin("another", HERE, 500.0)
@@ -113,11 +111,11 @@ def test_login_storm_is_bounded_and_known_addresses_can_still_log_in() -> None:
     found.succeeded("ann", HERE)
     for number in range(TRIES_MAX):
         fail(found, str(number), 500.0, far(number))
-    with pytest.raises(RefusedError, match="too many login attempts for all names; wait 60 s"):
+    with pytest.raises(RefusedError, check=about(value=None, limit=None, retry_seconds=60)):
         found.begin("another", THERE, 500.0)
     assert found.storms == 1
     found.begin("ann", HERE, 500.0)
-    with pytest.raises(RefusedError, match="too many login attempts for all names; wait 60 s"):
+    with pytest.raises(RefusedError, check=about(value=None, limit=None, retry_seconds=60)):
         found.begin("ann", THERE, 500.0)
     found.begin("another", THERE, 500.0 + WINDOW_SECONDS)
 
@@ -128,7 +126,7 @@ def test_guesses_of_one_name_from_many_addresses_are_limited() -> None:
     found.succeeded("admin", HERE)
     for number in range(NAME_FAILURES_MAX):
         fail(found, "admin", 1.0, far(number))
-    with pytest.raises(RefusedError, match="too many login attempts for 'admin'; wait 60 s"):
+    with pytest.raises(RefusedError, check=about(value="admin", retry_seconds=60)):
         found.begin("admin", THERE, 1.0)
     assert not fail(found, "bob", 1.0, THERE)
     found.begin("admin", HERE, 1.0)

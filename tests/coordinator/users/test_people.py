@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support import about
 
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.records import audit
@@ -60,31 +61,42 @@ def test_user_is_created_changed_and_deleted_with_audit_entries(database: Databa
 
 
 @pytest.mark.parametrize(
-    ("call", "arguments", "status", "text"),
+    ("call", "arguments", "facts"),
     [
-        (people.add, ("admin", "h", PersonUpdate()), 409, "the user admin already exists"),
-        (people.add, ("a b", "h", PersonUpdate()), 422, "a user's name has"),
-        (people.add, ("x" * 65, "h", PersonUpdate()), 422, "a user's name has"),
-        (people.add, ("x", "h", PersonUpdate(role="king")), 422, "must be one of viewer, operator, admin"),
-        (people.add, ("x", "h", PersonUpdate(email="nonsense")), 422, "is not a mail address"),
-        (people.edit, ("nobody", PersonUpdate(role="admin")), 404, "there is no user 'nobody'"),
-        (people.edit, ("admin", PersonUpdate()), 422, "no change to admin was requested"),
-        (people.edit, ("admin", PersonUpdate(role="viewer")), 409, "no administrator"),
-        (people.edit, ("admin", PersonUpdate(enabled=False)), 409, "no administrator"),
-        (people.remove, ("admin",), 409, "no administrator"),
-        (people.remove, ("nobody",), 404, "there is no user"),
-        (people.grant, ("admin", ("queue", "g"), "owner"), 422, "the kind must be one of topic, group"),
-        (people.grant, ("admin", ("group", "g"), "admin"), 422, "must be one of viewer, owner, operator"),
-        (people.grant, ("admin", ("group", "g"), None), 404, "admin has no role for the group g"),
-        (people.grant, ("nobody", ("group", "g"), "owner"), 404, "there is no user"),
+        (people.add, ("admin", "h", PersonUpdate()), {"status": 409, "what": "user", "value": "admin"}),
+        (people.add, ("a b", "h", PersonUpdate()), {"status": 422, "what": "name", "value": "a b"}),
+        (people.add, ("x" * 65, "h", PersonUpdate()), {"status": 422, "what": "name", "value": "x" * 65}),
+        (people.add, ("x", "h", PersonUpdate(role="king")), {"status": 422, "what": "role", "value": "king"}),
+        (
+            people.add,
+            ("x", "h", PersonUpdate(email="nonsense")),
+            {"status": 422, "what": "email", "value": "nonsense"},
+        ),
+        (
+            people.edit,
+            ("nobody", PersonUpdate(role="admin")),
+            {"status": 404, "what": "user", "value": "nobody"},
+        ),
+        (people.edit, ("admin", PersonUpdate()), {"status": 422, "what": "change"}),
+        (people.edit, ("admin", PersonUpdate(role="viewer")), {"status": 409, "what": "role"}),
+        (people.edit, ("admin", PersonUpdate(enabled=False)), {"status": 409, "what": "role"}),
+        (people.remove, ("admin",), {"status": 409, "what": "role"}),
+        (people.remove, ("nobody",), {"status": 404, "what": "user", "value": "nobody"}),
+        (people.grant, ("admin", ("queue", "g"), "owner"), {"status": 422, "what": "kind", "value": "queue"}),
+        (people.grant, ("admin", ("group", "g"), "admin"), {"status": 422, "what": "role", "value": "admin"}),
+        (people.grant, ("admin", ("group", "g"), None), {"status": 404, "what": "group", "value": "g"}),
+        (
+            people.grant,
+            ("nobody", ("group", "g"), "owner"),
+            {"status": 404, "what": "user", "value": "nobody"},
+        ),
     ],
 )
 def test_refused_change_changes_nothing(
-    database: Database, call: Any, arguments: tuple[Any, ...], status: int, text: str
+    database: Database, call: Any, arguments: tuple[Any, ...], facts: dict[str, object]
 ) -> None:
-    with pytest.raises(RefusedError, match=text) as caught:
+    with pytest.raises(RefusedError, check=about(**facts)):
         do(database, call, *arguments)
-    assert caught.value.status == status
     with database.read() as connection:
         assert [one.name for one in people.everyone(connection)] == ["admin"]
         assert len(audit.search(connection, audit.Search())) == 1
@@ -138,9 +150,8 @@ def test_token_belongs_to_its_user_until_it_expires(database: Database) -> None:
         assert (person.name, token) == ("admin", found)
         assert tokens.of(connection, "admin") == [found]
         for forged in (text + "x", text[:-1], "", "smq_", "' OR 1=1 --", text.upper()):
-            with pytest.raises(RefusedError, match="unknown or has expired") as caught:
+            with pytest.raises(RefusedError, check=about(status=401)):
                 tokens.holder(connection, forged)
-            assert caught.value.status == 401
     assert text not in repr(entries(database, "admin"))
     do(database, tokens.revoke, found.id)
     with database.read() as connection, pytest.raises(RefusedError):
@@ -161,17 +172,17 @@ def test_new_password_or_disabling_ends_all_tokens(database: Database, change: P
 def test_tokens_are_bounded(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "TOKENS_MAX", 2)
     for lifetime in (0, 59_999, 367 * 86_400_000):
-        with pytest.raises(RefusedError, match="the lifetime of a token must be 1 minute to 366 days"):
+        with pytest.raises(RefusedError, check=about(status=422, what="lifetime", value=lifetime)):
             do(database, tokens.make, "admin", "", lifetime)
-    with pytest.raises(RefusedError, match="a label must have at most 100 characters"):
+    with pytest.raises(RefusedError, check=about(status=422, what="label", limit=100)):
         do(database, tokens.make, "admin", "x" * 101, HOUR)
     for _ in range(2):
         do(database, tokens.make, "admin", "", HOUR)
-    with pytest.raises(RefusedError, match="admin has 2 tokens, which is the limit"):
+    with pytest.raises(RefusedError, check=about(status=409, limit=2)):
         do(database, tokens.make, "admin", "", HOUR)
-    with pytest.raises(RefusedError, match="there is no token 12345"):
+    with pytest.raises(RefusedError, check=about(status=404, what="token", value=12345)):
         do(database, tokens.revoke, 12345)
-    with pytest.raises(RefusedError, match="there is no user"):
+    with pytest.raises(RefusedError, check=about(status=404, what="user", value="nobody")):
         do(database, tokens.make, "nobody", "", HOUR)
 
 
@@ -193,5 +204,5 @@ def test_a_person_with_very_many_logins_gets_in(database: Database, monkeypatch:
         assert child.id not in {one.id for one in tokens.of(connection, "other")}
     assert first.id not in held and {kept.id, second.id, third.id} <= held and len(held) == 4
     assert ("token.delete", {"id": first.id, "label": "login"}, None) in entries(database, "admin")
-    with pytest.raises(RefusedError, match="admin has 2 tokens, which is the limit"):
+    with pytest.raises(RefusedError, check=about(status=409, limit=2)):
         do(database, tokens.make, "admin", "", HOUR)

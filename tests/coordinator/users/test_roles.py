@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import about
 
 from sparrowmq.coordinator.users.roles import (
     GLOBAL_ROLES,
@@ -39,20 +40,16 @@ def test_role_for_one_object_does_not_apply_to_others() -> None:
 
 def test_refusal_names_user_action_and_required_role() -> None:
     with pytest.raises(
-        RefusedError, match="ann may not edit the group g or the topic t: this requires the role owner"
+        RefusedError, check=about(what="the group g or the topic t", value="ann", limit=Role.OWNER)
     ):
         need("ann", Role.VIEWER, {}, RoleRight.EDIT, G, T)
-    with pytest.raises(
-        RefusedError, match="ann may not administer this: this requires the role admin"
-    ) as caught:
+    with pytest.raises(RefusedError, check=about(status=403, value="ann", limit=Role.ADMIN)):
         need("ann", Role.OPERATOR, {}, RoleRight.ADMINISTER)
-    assert caught.value.status == 403
     need("ann", Role.ADMIN, {}, RoleRight.ADMINISTER)
 
 
 def test_unknown_roles_are_refused() -> None:
     assert role_of("admin", GLOBAL_ROLES) is Role.ADMIN
     for text in ("owner", "root", ""):
-        with pytest.raises(RefusedError, match="the role must be one of viewer, operator, admin") as caught:
+        with pytest.raises(RefusedError, check=about(status=422, what="role", value=text)):
             role_of(text, GLOBAL_ROLES)
-        assert caught.value.status == 422

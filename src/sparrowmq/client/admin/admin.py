@@ -472,7 +472,8 @@ class Admin(
             return broker
         found = (await self.cluster_info()).brokers.get(broker)
         if found is None or found.master is None:
-            raise ClientError(f"there is no broker {broker!r}; see the names with `sparrow cluster list`")
+            text = f"there is no broker {broker!r}; see the names with `sparrow cluster list`"
+            raise ClientError(text, what="broker", value=broker)
         return found.master
 
     async def _cluster_masters(self, cluster: str | None) -> dict[str, str]:

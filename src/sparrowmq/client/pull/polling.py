@@ -241,7 +241,9 @@ class LitePull:
             mine = ", ".join(map(str, read)) or "none"
             raise ClientError(
                 f"{queue} is not among the queues that this consumer reads now ({mine}); another member of "
-                f"the group may have it: see `assignment`"
+                f"the group may have it: see `assignment`",
+                what="queue",
+                value=queue,
             )
         return held
 

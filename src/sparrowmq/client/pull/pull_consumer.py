@@ -256,7 +256,8 @@ class PullConsumer(PolledQueues):
         if self.settings.managed:
             raise InvalidStateError(
                 f"{self._life.name} is managed and reads the queues that its coordinator grants; use "
-                f"subscribe(topic), or leave managed=True out"
+                f"subscribe(topic), or leave managed=True out",
+                what="managed",
             )
         self._plan.assign(queues)
         self._plan_changed()

@@ -84,7 +84,9 @@ class UnfinishedPulls:
             raise ClientError(
                 f"{queue} is not granted to this member of a managed group (granted: "
                 f"{', '.join(map(str, granted)) or 'none'}); call register_topic(topic), and pull only the "
-                f"queues of fetch_message_queues_in_balance(topic)"
+                f"queues of fetch_message_queues_in_balance(topic)",
+                what="queue",
+                value=queue,
             )
         return found
 

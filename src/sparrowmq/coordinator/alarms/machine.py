@@ -157,7 +157,9 @@ def wake(alarm: Alarm, now: int) -> tuple[Alarm, str | None]:
 def _to(alarm: Alarm, event: AlarmEvent, now: int) -> tuple[Alarm, str | None]:
     state = TRANSITIONS.get((alarm.state, event))
     if state is None:
-        raise RefusedError(f"an alarm that is {alarm.state} cannot be {event}", status=409)
+        raise RefusedError(
+            f"an alarm that is {alarm.state} cannot be {event}", status=409, what=event, value=alarm.state
+        )
     if state is alarm.state:
         return alarm, None
     if state is AlarmState.PENDING:

@@ -128,7 +128,8 @@ def check_address(address: str) -> str:
     name, at, host = address.rpartition("@")
     plain = address.isprintable() and not any(char in address for char in ' ,;<>()"')
     if not (name and at and host) or not plain or len(address) > _ADDRESS_CHARS_MAX:
-        raise SettingsError(f"{address!r} is not a mail address; write for example someone@example.org")
+        text = f"{address!r} is not a mail address; write for example someone@example.org"
+        raise SettingsError(text, value=address)
     return address
 
 

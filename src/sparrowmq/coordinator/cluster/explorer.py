@@ -316,7 +316,9 @@ async def asked(answer: Awaitable[T], seconds: float = ASK_SECONDS) -> T:
     except SparrowError as error:
         raise RefusedError(str(error), status=503 if error.retryable else 422) from error
     except TimeoutError:
-        raise RefusedError(f"nobody answered within {seconds:g} s; try again", status=503) from None
+        raise RefusedError(
+            f"nobody answered within {seconds:g} s; try again", status=503, limit=seconds
+        ) from None
 
 
 async def _counted(admin: aio.Admin) -> dict[str, int]:
@@ -333,7 +335,7 @@ async def _recent(look: SharedAnswer[D], fresh_seconds: float, what: str) -> D:
         if look.last is not None:
             return look.last
         text = f"{what} are not known yet: they are being read for the first time; try again"
-        raise RefusedError(text, status=503) from None
+        raise RefusedError(text, status=503, what=what) from None
 
 
 def lagging(group: str, places: Sequence[GroupPosition]) -> Lagging:

@@ -78,7 +78,7 @@ def _write_parquet(messages: Iterable[ReceivedMessage], out: BinaryIO) -> int:
         import pyarrow.parquet as pq
     except ImportError:
         text = "Parquet needs pyarrow at the coordinator: pip install 'sparrowmq[columnar]'; or take jsonl"
-        raise RefusedError(text, status=422) from None
+        raise RefusedError(text, status=422, what="pyarrow") from None
     moment = pa.timestamp("ms", tz="UTC")
     schema = pa.schema(
         {

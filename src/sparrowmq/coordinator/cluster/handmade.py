@@ -46,7 +46,7 @@ def once_more(stored: ReceivedMessage) -> Message:
     check_target(stored.topic)
     if stored.sys_flag & COMPRESSED:
         text = "the message's body is damaged, or too large when decompressed; it is not sent again"
-        raise RefusedError(text, status=422)
+        raise RefusedError(text, status=422, what="body")
     own = {name: value for name, value in stored.properties.items() if name not in SYSTEM_PROPERTIES}
     return Message(
         stored.topic,

@@ -100,7 +100,7 @@ def expression_of(tags: str, sql: str) -> Expression:
     """
     if tags and sql:
         text = "give tags or a SQL92 expression, not both; in SQL92 the tag is the property TAGS"
-        raise RefusedError(text, status=422)
+        raise RefusedError(text, status=422, what="tags", value=tags)
     wanted: Expression = Sql(sql) if sql else tags or SUBSCRIBE_ALL
     try:
         parse_expression("", wanted, 0)

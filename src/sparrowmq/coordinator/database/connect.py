@@ -118,7 +118,8 @@ class Database:
         if not self._turn.acquire(timeout=WAIT_SECONDS):
             raise DatabaseBusyError(
                 f"the coordinator's database {self.where}: other changes of this process did not end within "
-                f"{WAIT_SECONDS} s; try again in a moment"
+                f"{WAIT_SECONDS} s; try again in a moment",
+                limit=WAIT_SECONDS,
             )
         try:
             yield
@@ -169,16 +170,20 @@ def _parsed(url: str) -> URL:
         found = make_url(url)
     except (ArgumentError, ValueError):
         raise SettingsError(
-            "databaseUrl is not an address; write for example postgresql://user:password@host/database"
+            "databaseUrl is not an address; write for example postgresql://user:password@host/database",
+            "databaseUrl",
         ) from None
     backend = found.get_backend_name()
     if backend not in DRIVERS:
         raise SettingsError(
-            f"databaseUrl starts with {backend}://; it must be one of {', '.join(sorted(DRIVERS))}"
+            f"databaseUrl starts with {backend}://; it must be one of {', '.join(sorted(DRIVERS))}",
+            "databaseUrl",
+            backend,
         )
     if backend == "sqlite" and found.database in (None, "", ":memory:"):
         raise SettingsError(
-            "databaseUrl does not name a file; write for example sqlite:////var/lib/coordinator.db"
+            "databaseUrl does not name a file; write for example sqlite:////var/lib/coordinator.db",
+            "databaseUrl",
         )
     return found.set(drivername=DRIVERS[backend]) if "+" not in found.drivername else found
 
@@ -196,7 +201,8 @@ def _engine(url: URL, idle_seconds: int) -> Engine:
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         extra = EXTRAS.get(getattr(error, "name", "") or "", "coordinator")
         raise DatabaseError(
-            f"{url.drivername} is not installed; type: pip install 'sparrowmq[{extra}]'"
+            f"{url.drivername} is not installed; type: pip install 'sparrowmq[{extra}]'",
+            what=extra,
         ) from error
     if backend == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)

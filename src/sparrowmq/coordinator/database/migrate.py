@@ -47,7 +47,7 @@ def check(database: Database) -> None:
     with database.read() as connection:
         found = current(connection)
     if found != newest():
-        raise DatabaseVersionError(_different(database, found))
+        raise _different(database, found)
 
 
 def upgrade(database: Database, revision: str = HEAD) -> str:
@@ -79,33 +79,36 @@ def _migrate(database: Database, revision: str, *, down: bool) -> str:
         found = current(connection)
         known = {script.revision for script in ScriptDirectory(str(HOME)).walk_revisions()}
         if found is not None and found not in known:
-            raise DatabaseVersionError(_different(database, found))
+            raise _different(database, found)
         config.attributes["connection"] = connection
         try:
             (command.downgrade if down else command.upgrade)(config, revision)
         except CommandError as error:
             raise DatabaseVersionError(
-                f"there is no revision {revision!r}: {error}; known: {sorted(known)}"
+                f"there is no revision {revision!r}: {error}; known: {sorted(known)}",
+                value=revision,
+                limit=newest(),
             ) from error
         except SQLAlchemyError as error:
             raise explained(error, database.where) from error
         return current(connection) or BASE
 
 
-def _different(database: Database, found: str | None) -> str:
+def _different(database: Database, found: str | None) -> DatabaseVersionError:
     if found is None:
-        return f"the database {database.where} has no tables yet; type: sparrow coordinator migrate"
-    if found < newest():
-        return (
+        text = f"the database {database.where} has no tables yet; type: sparrow coordinator migrate"
+    elif found < newest():
+        text = (
             f"the database {database.where} has tables of revision {found}, this release needs {newest()}; "
             f"type: sparrow coordinator migrate"
         )
-    return (
-        f"the database {database.where} has tables of revision {found}, from a newer SparrowMQ; this one "
-        f"knows revisions up to {newest()}. Start the newer release, or use it to migrate down: sparrow "
-        f"coordinator migrate --to "
-        f"{newest()}"
-    )
+    else:
+        text = (
+            f"the database {database.where} has tables of revision {found}, from a newer SparrowMQ; this one "
+            f"knows revisions up to {newest()}. Start the newer release, or use it to migrate down: sparrow "
+            f"coordinator migrate --to {newest()}"
+        )
+    return DatabaseVersionError(text, value=found, limit=newest())
 
 
 @contextmanager

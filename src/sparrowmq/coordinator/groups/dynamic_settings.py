@@ -82,7 +82,7 @@ def put(
     checked = _checked(name, place, value)
     if not 0 <= for_ms <= UNTIL_MS_MAX:
         text = f"the duration of {name} must be from 0 (no end) to {UNTIL_MS_MAX} ms, not {for_ms}"
-        raise RefusedError(text, status=422)
+        raise RefusedError(text, status=422, what="duration", value=for_ms, limit=UNTIL_MS_MAX)
     number = next_revision(connection, group, expected)
     _clear_ended(connection, group, name, place, number)
     before = _one(connection, group, name, place)
@@ -91,7 +91,7 @@ def put(
         count = connection.execute(select(func.count()).select_from(group_setting).where(mine)).scalar_one()
         if count >= SETTINGS_MAX:
             text = f"group {group} has {count} settings, the limit is {SETTINGS_MAX}; unset some first"
-            raise RefusedError(text, status=422)
+            raise RefusedError(text, status=422, what="settings", value=count, limit=SETTINGS_MAX)
     values: dict[str, Any] = {
         "value": SettingValue(name, place, checked).text,
         "reason": actor.reason[:500],
@@ -126,7 +126,8 @@ def remove(
     number = next_revision(connection, group, expected)
     before = _one(connection, group, name, place)
     if before is None or before.is_over:
-        raise RefusedError(f"{name} is not set for {place} of group {group}", status=404)
+        text = f"{name} is not set for {place} of group {group}"
+        raise RefusedError(text, status=404, what=name, value=str(place))
     connection.execute(delete(group_setting).where(_is(group, name, place)))
     _record(connection, "setting.unset", group, number, before, None, actor)
 
@@ -157,7 +158,7 @@ def _known(name: str) -> None:
     try:
         find(name)
     except SettingsError as error:
-        raise RefusedError(str(error), status=404) from None
+        raise RefusedError(str(error), status=404, what=name) from None
 
 
 def _checked(name: str, place: SettingPlace, value: object) -> Value:
@@ -167,7 +168,8 @@ def _checked(name: str, place: SettingPlace, value: object) -> Value:
         setting.check_place(place)
         checked = setting.check(value)
     except SettingsError as error:
-        raise RefusedError(str(error), status=422) from None
+        limit = error.limit or error.other
+        raise RefusedError(str(error), status=422, what=name, value=value, limit=limit) from None
     if name == "tags":
         parse_expression(place.topic, str(checked), 0)
     return checked
@@ -186,9 +188,10 @@ def next_revision(connection: Connection, group: str, expected: int | None) -> i
     if expected is not None and found != expected:
         raise RefusedError(
             f"group {group} has changed in the meantime: it is at revision {found}, you saw {expected}; "
-            f"reload "
-            f"and try again",
+            f"reload and try again",
             status=409,
+            what="revision",
+            value=found,
         )
     connection.execute(update(group_revision).where(mine).values(revision=found + 1))
     return int(found) + 1

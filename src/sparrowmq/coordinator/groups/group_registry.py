@@ -111,14 +111,15 @@ class GroupRegistry:
         Raises `InvalidStateError` at the limit of groups, `SparrowError` when brokers do not answer.
         """
         if self._closed or not self.leads():
-            raise CoordinatorError(NO_LEADER)
+            raise CoordinatorError(NO_LEADER, what="leader")
         found = self._leaders.get(group)
         if found is not None and not found.deposed:
             return found
         if group not in self._taking:
             if len(self._leaders) >= self._groups_max:
                 raise InvalidStateError(
-                    f"this coordinator leads {self._groups_max} groups, which is the limit"
+                    f"this coordinator leads {self._groups_max} groups, which is the limit",
+                    limit=self._groups_max,
                 )
             self._taking[group] = asyncio.get_running_loop().create_task(self._take_over(group))
         taking = self._taking[group]
@@ -131,7 +132,7 @@ class GroupRegistry:
             if taking.done():
                 self._taking.pop(group, None)
         if self._closed:
-            raise CoordinatorError(NO_LEADER)
+            raise CoordinatorError(NO_LEADER, what="leader")
         if self._leaders.get(group) is not leader:
             self._leaders[group] = leader
             self._known.add(group)

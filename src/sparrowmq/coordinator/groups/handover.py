@@ -78,7 +78,9 @@ def after(phase: Phase, event: HandOverEvent) -> Phase:
     """The next phase. Raises `InvalidStateError` for an impossible event."""
     found = TRANSITIONS.get((phase, event))
     if found is None:
-        raise InvalidStateError(f"a queue that is {phase.value} cannot be {event.value}")
+        raise InvalidStateError(
+            f"a queue that is {phase.value} cannot be {event.value}", what=event.value, value=phase
+        )
     return found
 
 
@@ -181,7 +183,8 @@ class HandOver:
         Orders are numbered above `revision`. `lease` is the duration of leases granted before.
         """
         if not 0 < epoch < 1 << EPOCH_BITS:
-            raise InvariantError(f"epoch {epoch} is out of range: 1 to {(1 << EPOCH_BITS) - 1}")
+            text = f"epoch {epoch} is out of range: 1 to {(1 << EPOCH_BITS) - 1}"
+            raise InvariantError(text, what="epoch", value=epoch)
         self._times = times
         self._revision = max(epoch << EPOCH_BITS, revision)
         self._old_leases_end = now + max(lease, times.lease)
@@ -244,7 +247,8 @@ class HandOver:
         previous incarnation may still be working.
         """
         if client_id in self._sessions or client_id in self._of:
-            raise InvalidStateError(f"{client_id} is already a member; a new member needs a new id")
+            text = f"{client_id} is already a member; a new member needs a new id"
+            raise InvalidStateError(text, what="member", value=client_id)
         self._sessions[client_id] = Session(now + self._times.lease, now)
 
     def leave(self, client_id: str) -> None:
@@ -288,7 +292,8 @@ class HandOver:
     def orders(self, client_id: str) -> Orders:
         """The orders for a member. Raises `InvalidStateError` for an unknown member."""
         if client_id not in self._sessions:
-            raise InvalidStateError(f"{client_id} is not a member; it has to join first")
+            text = f"{client_id} is not a member; it has to join first"
+            raise InvalidStateError(text, what="stranger", value=client_id)
         granted, revoked = {}, {}
         for queue in sorted(self._has(client_id), key=BY_PLACE):
             one = self._queues[queue]
@@ -327,7 +332,10 @@ class HandOver:
             if generation < one.target_generation:
                 raise InvariantError(
                     f"{queue} has generation {one.target_generation}, but the plan has {generation}; "
-                    f"generations only increase"
+                    f"generations only increase",
+                    what="generation",
+                    value=generation,
+                    limit=one.target_generation,
                 )
             phase = after(one.phase, HandOverEvent.PLANNED)
             if one.phase is Phase.GRANTED:
@@ -384,10 +392,14 @@ class HandOver:
         """The only place where a queue changes. Raises `InvariantError`, and then nothing is changed."""
         before = self._queues.get(one.queue)
         if (one.holder is not None) != (one.phase in HELD):
-            raise InvariantError(f"{one.queue} is {one.phase.value}, but its holder is {one.holder}")
+            text = f"{one.queue} is {one.phase.value}, but its holder is {one.holder}"
+            raise InvariantError(text, what="holder", value=one.holder)
         if before is not None and one.generation < before.generation:
             raise InvariantError(
-                f"the generation of {one.queue} decreased from {before.generation} to {one.generation}"
+                f"the generation of {one.queue} decreased from {before.generation} to {one.generation}",
+                what="generation",
+                value=one.generation,
+                limit=before.generation,
             )
         if before is not None:
             self._in[before.phase].discard(one.queue)

@@ -106,7 +106,7 @@ async def offset_of(cluster: Offsets, queue: MessageQueue, target: ResetTarget) 
         return await cluster.search_offset(queue, target.number)
     found = [one for one in await cluster.topic_status(queue.topic) if one.queue == queue]
     if not found:
-        raise CoordinatorError(f"{queue} no longer exists")
+        raise CoordinatorError(f"{queue} no longer exists", what="queue", value=queue)
     low, high = found[0].min_offset, found[0].max_offset
     if target.kind == "first":
         return low

@@ -63,6 +63,7 @@ class AdmissionRules:
                 f"maximum={maximum} is out of range: 0 (no limit) to {MEMBERS_MAX} members",
                 "maximum",
                 maximum,
+                limit=MEMBERS_MAX,
             )
         return cls(_networks("allow", allow), _networks("deny", deny), maximum)
 
@@ -74,11 +75,15 @@ def _networks(name: str, texts: Iterable[str]) -> tuple[Network, ...]:
             found.append(ipaddress.ip_network(text.strip(), strict=False))
         except ValueError:
             raise SettingsError(
-                f"{name}: {text!r} is neither an IP address nor a network; write 10.0.0.5 or 10.1.0.0/16"
+                f"{name}: {text!r} is neither an IP address nor a network; write 10.0.0.5 or 10.1.0.0/16",
+                name,
+                text,
             ) from None
     if len(found) > LIST_MAX:
         raise SettingsError(
             f"{name} has {len(found)} entries, the limit is {LIST_MAX}; combine addresses into networks",
+            name,
+            len(found),
             limit=LIST_MAX,
         )
     return tuple(found)
@@ -140,7 +145,7 @@ class GroupPlan:
         if len(self._index) != len(self.queues):
             named = Counter(one.queue for one in self.queues)
             twice = next(queue for queue, count in named.items() if count > 1)
-            raise InvariantError(f"a plan of group {self.group} names {twice} more than once")
+            raise InvariantError(f"a plan of group {self.group} names {twice} more than once", value=twice)
 
     def find(self, queue: MessageQueue) -> PlannedQueue | None:
         """The assignment of `queue`."""
@@ -208,13 +213,18 @@ def _check_cover(
     count = sum(map(len, by_topic.values()))
     if len(owners) != count or not all(queue in owners for queues in by_topic.values() for queue in queues):
         raise InvariantError(
-            f"a plan of group {group} assigns {len(owners)} queues, but the group has {count}"
+            f"a plan of group {group} assigns {len(owners)} queues, but the group has {count}",
+            what="queues",
+            value=len(owners),
+            limit=count,
         )
     members: set[str | None] = set(active) if active else {None}
     wrong = set(owners.values()) - members
     if wrong:
         raise InvariantError(
-            f"a plan of group {group} assigns queues to {wrong}, which are not members of the group"
+            f"a plan of group {group} assigns queues to {wrong}, which are not members of the group",
+            what="members",
+            value=wrong,
         )
 
 

@@ -63,7 +63,8 @@ class WhatIf:
         known = {one.client_id for one in there} | {client_of(one.client_id) for one in there}
         unknown = sorted(set(self.without) - known)
         if unknown:
-            raise RefusedError(f"{unknown[0][:255]!r} is not a member of {group}", status=422)
+            text = f"{unknown[0][:255]!r} is not a member of {group}"
+            raise RefusedError(text, status=422, what="member", value=unknown[0])
         staying = [one for one in there if not {one.client_id, client_of(one.client_id)} & set(self.without)]
         last = max((one.joined for one in there), default=0)
         return staying + [

@@ -54,10 +54,12 @@ class ResetTarget:
     def of(cls, to: str | None, offset: int | None, time_ms: int | None) -> Self:
         """The target of a request, which must name exactly one. Raises `RefusedError` (422)."""
         if [to, offset, time_ms].count(None) != 2 or to not in (None, "first", "last"):
-            raise RefusedError("give exactly one of: to (first or last), offset, time_ms", status=422)
+            text = "give exactly one of: to (first or last), offset, time_ms"
+            raise RefusedError(text, status=422, what="target")
         for name, value, high in (("offset", offset, OFFSET_MAX), ("time_ms", time_ms, TIME_MS_MAX)):
             if value is not None and not 0 <= value <= high:
-                raise RefusedError(f"{name} must be from 0 to {high}, not {value}", status=422)
+                text = f"{name} must be from 0 to {high}, not {value}"
+                raise RefusedError(text, status=422, what=name, value=value, limit=high)
         if to is not None:
             return cls(to)
         return cls("time", time_ms) if offset is None and time_ms is not None else cls("offset", offset or 0)
@@ -107,13 +109,14 @@ def ask(connection: Connection, group: str, place: SettingPlace, target: ResetTa
     check_group(group)
     if place.scope is SettingScope.GROUP:
         text = "name the topic or queue to reset: TOPIC, TOPIC/QUEUE, TOPIC/BROKER/QUEUE"
-        raise RefusedError(text, status=422)
+        raise RefusedError(text, status=422, what="place")
     number = next_revision(connection, group, None)
     open_ones = select(group_reset.c.id).where(
         group_reset.c.group_name == group, group_reset.c.state == ResetState.WAITING
     )
     if len(connection.execute(open_ones.limit(WAITING_MAX)).all()) >= WAITING_MAX:
-        raise RefusedError(f"{WAITING_MAX} resets of group {group} are already waiting", status=409)
+        text = f"{WAITING_MAX} resets of group {group} are already waiting"
+        raise RefusedError(text, status=409, limit=WAITING_MAX)
     made = connection.execute(
         insert(group_reset).values(
             group_name=group,

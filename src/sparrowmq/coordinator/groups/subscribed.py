@@ -60,5 +60,8 @@ class Subscribed:
         if count > QUEUES_MAX:
             raise CoordinatorError(
                 f"with topic {topic} the members of group {self._group} subscribe to {count} queues; the "
-                f"limit of a managed group is {QUEUES_MAX}. Subscribe to fewer, or use managed=False"
+                f"limit of a managed group is {QUEUES_MAX}. Subscribe to fewer, or use managed=False",
+                what=topic,
+                value=count,
+                limit=QUEUES_MAX,
             )

@@ -134,7 +134,9 @@ def guard(connection: Connection, service: str, owner: Owner, epoch: int) -> Non
     if found is None or found.owner_id != owner.id or found.epoch != epoch or not found.live:
         now = "nobody" if found is None or not found.live else f"{found.owner_label} in epoch {found.epoch}"
         raise LeaseLostError(
-            f"the lease of {service} in epoch {epoch} is lost and {now} holds it now; nothing was written"
+            f"the lease of {service} in epoch {epoch} is lost and {now} holds it now; nothing was written",
+            what=service,
+            value=found.epoch if found is not None and found.live else None,
         )
 
 

@@ -114,7 +114,10 @@ def one(connection: Connection, number: int, *, lock: bool = False) -> FindingRo
     found = connection.execute(query.with_for_update() if lock else query).mappings().first()
     if found is None:
         raise RefusedError(
-            f"there is no finding {number}, or it no longer exists; see sparrow repair list", status=404
+            f"there is no finding {number}, or it no longer exists; see sparrow repair list",
+            status=404,
+            what="finding",
+            value=number,
         )
     return _row(found)
 
@@ -124,7 +127,8 @@ def begin_repair(connection: Connection, number: int) -> FindingRow:
     row = one(connection, number, lock=True)
     now = int(connection.execute(select(now_ms())).scalar_one())
     if now - row.repairing_at < REPAIR_MS_MAX:
-        raise RefusedError(f"finding {number} is already being repaired", status=409)
+        text = f"finding {number} is already being repaired"
+        raise RefusedError(text, status=409, what="finding", value=number)
     connection.execute(update(finding_table).where(finding_table.c.id == number).values(repairing_at=now))
     return row
 

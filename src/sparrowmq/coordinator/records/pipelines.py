@@ -65,7 +65,7 @@ def put(
     else:
         if found["reported_by"] != actor.name and not for_any:
             text = f"the pipeline {name} is reported by {found['reported_by']}; use another name"
-            raise RefusedError(text, status=403)
+            raise RefusedError(text, status=403, what=name, value=found["reported_by"])
         if found["run"] != run:
             values["began_at"] = now
         connection.execute(update(pipeline).where(mine).values(**values))
@@ -83,7 +83,8 @@ def one(connection: Connection, name: str) -> PipelineRow:
     """A pipeline. Raises `RefusedError` (404)."""
     found = connection.execute(select(pipeline).where(pipeline.c.name == name)).mappings().first()
     if found is None:
-        raise RefusedError(f"no pipeline {name[:100]!r} has reported here; list all to see them", status=404)
+        text = f"no pipeline {name[:100]!r} has reported here; list all to see them"
+        raise RefusedError(text, status=404, what="pipeline", value=name)
     return _row(found, _now(connection))
 
 
@@ -91,7 +92,8 @@ def forget(connection: Connection, actor: Actor, name: str, *, for_any: bool) ->
     """Delete what a pipeline reported. Raises `RefusedError`: 404, and 403 if it belongs to another user."""
     row = one(connection, name)
     if row.reported_by != actor.name and not for_any:
-        raise RefusedError(f"the pipeline {name} is reported by {row.reported_by}", status=403)
+        text = f"the pipeline {name} is reported by {row.reported_by}"
+        raise RefusedError(text, status=403, what=name, value=row.reported_by)
     connection.execute(delete(pipeline).where(pipeline.c.name == name))
     before = {"kind": row.progress.get("kind"), "state": row.state}
     record(connection, actor, "pipeline.forget", ("pipeline", name), before=before)
@@ -117,7 +119,7 @@ def _make_room(connection: Connection, person: str, now: int) -> None:
         ).scalar()
         if old is None:
             text = f"there are {count} pipelines, the limit is {most}; delete some: sparrow pipe forget NAME"
-            raise RefusedError(text, status=409)
+            raise RefusedError(text, status=409, value=count, limit=most)
         connection.execute(delete(pipeline).where(pipeline.c.name == old))
 
 

@@ -82,15 +82,20 @@ class LoginAttempts:
         underway = self._underway.get(key, 0)
         start, failed = self._failures.of(key, now)
         if failed + underway >= FAILURES_MAX:
-            raise _refused(f"{name[:64]!r}", start, now)
+            raise _refused(f"{name[:64]!r}", start, now, name)
         start, tried = self._of_address.of(key[1], now)
         if tried >= ADDRESS_TRIES_MAX:
             self._storm(key[1], now)
-            raise _refused(f"all names from {address[:64]}", start, now)
+            raise _refused(f"all names from {address[:64]}", start, now, address)
         if key not in self._known:
             self._stranger(name, now)
         if sum(self._underway.values()) >= UNDERWAY_MAX:
-            raise RefusedError("too many login attempts at once; try again in a second", status=429)
+            raise RefusedError(
+                "too many login attempts at once; try again in a second",
+                status=429,
+                retry_seconds=1,
+                limit=UNDERWAY_MAX,
+            )
         self._of_address.add(key[1], now)
         self._of_all.add("", now)
         self._underway[key] = underway + 1
@@ -123,7 +128,7 @@ class LoginAttempts:
     def _stranger(self, name: str, now: float) -> None:
         start, failed = self._of_name.of(name, now)
         if failed >= NAME_FAILURES_MAX:
-            raise _refused(f"{name[:64]!r}", start, now)
+            raise _refused(f"{name[:64]!r}", start, now, name)
         start, tried = self._of_all.of("", now)
         if tried >= TRIES_MAX:
             self._storm("", now)
@@ -148,6 +153,7 @@ def origin(address: str) -> str:
     return str(found)
 
 
-def _refused(who: str, start: float, now: float) -> RefusedError:
+def _refused(who: str, start: float, now: float, value: str | None = None) -> RefusedError:
     wait = max(1, round(start + WINDOW_SECONDS - now))
-    return RefusedError(f"too many login attempts for {who}; wait {wait} s", status=429)
+    text = f"too many login attempts for {who}; wait {wait} s"
+    return RefusedError(text, status=429, retry_seconds=wait, value=value)

@@ -51,6 +51,9 @@ def check_password(password: str) -> None:
         raise RefusedError(
             f"a password must have {PASSWORD_CHARS_MIN} to {PASSWORD_CHARS_MAX} characters, not {size}",
             status=422,
+            what="password",
+            value=size,
+            limit=PASSWORD_CHARS_MIN if size < PASSWORD_CHARS_MIN else PASSWORD_CHARS_MAX,
         )
 
 

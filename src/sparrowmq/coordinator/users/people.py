@@ -52,7 +52,7 @@ def get(connection: Connection, name: str, *, lock: bool = False) -> Person:
     query = select(person).where(person.c.name == name)
     found = connection.execute(query.with_for_update() if lock else query).mappings().first()
     if found is None or found["name"] != name:  # some databases treat different names as equal
-        raise RefusedError(f"there is no user {name[:64]!r}", status=404)
+        raise RefusedError(f"there is no user {name[:64]!r}", status=404, what="user", value=name)
     return _person(found, _objects(connection, name))
 
 
@@ -76,11 +76,13 @@ def add(connection: Connection, name: str, hash_: str, change: PersonUpdate, act
             f"a user's name has at most 64 letters, digits and '_.@-', and begins with a letter or digit: "
             f"{name[:64]!r}",
             status=422,
+            what="name",
+            value=name,
         )
     role = role_of(change.role or Role.VIEWER, GLOBAL_ROLES)
     email = _email(change.email)
     if connection.execute(select(person.c.name).where(person.c.name == name)).first() is not None:
-        raise RefusedError(f"the user {name} already exists", status=409)
+        raise RefusedError(f"the user {name} already exists", status=409, what="user", value=name)
     if connection.execute(select(func.count()).select_from(person)).scalar_one() >= PEOPLE_MAX:
         raise RefusedError(f"there are {PEOPLE_MAX} users, which is the limit; delete some", status=409)
     values = {"role": str(role), "email": email}
@@ -108,7 +110,7 @@ def edit(connection: Connection, name: str, change: PersonUpdate, actor: Actor) 
         values["password_hash"] = change.password_hash
         shown["password"] = "changed"
     if not values:
-        raise RefusedError(f"no change to {name} was requested", status=422)
+        raise RefusedError(f"no change to {name} was requested", status=422, what="change")
     connection.execute(update(person).where(person.c.name == name).values(**values))
     _need_admin(connection)
     if (
@@ -147,7 +149,8 @@ def grant(connection: Connection, name: str, thing: tuple[str, str], role: str |
     before = get(connection, name, lock=True).objects
     mine = (object_role.c.person == name) & (object_role.c.kind == kind) & (object_role.c.object == object_)
     if role is None and thing not in before:
-        raise RefusedError(f"{name} has no role for the {kind} {object_}", status=404)
+        text = f"{name} has no role for the {kind} {object_}"
+        raise RefusedError(text, status=404, what=kind, value=object_)
     connection.execute(delete(object_role).where(mine))
     after = None
     if role is not None:
@@ -173,7 +176,10 @@ def having(connection: Connection, thing: tuple[str, str]) -> list[tuple[Person,
 def _check_object(kind: str, name: str) -> None:
     if kind not in OBJECT_KINDS:
         raise RefusedError(
-            f"the kind must be one of {', '.join(OBJECT_KINDS)}, not {kind[:40]!r}", status=422
+            f"the kind must be one of {', '.join(OBJECT_KINDS)}, not {kind[:40]!r}",
+            status=422,
+            what="kind",
+            value=kind,
         )
     (check_topic if kind == "topic" else check_group)(name)
 
@@ -183,7 +189,8 @@ def _need_admin(connection: Connection) -> None:
         select(func.count()).select_from(person).where(person.c.role == str(Role.ADMIN), person.c.enabled)
     ).scalar_one()
     if not admins:
-        raise RefusedError("that would leave no administrator; make another user admin first", status=409)
+        text = "that would leave no administrator; make another user admin first"
+        raise RefusedError(text, status=409, what="role")
 
 
 def _email(email: str | None) -> str:
@@ -192,7 +199,7 @@ def _email(email: str | None) -> str:
     try:
         return check_address(email)
     except SettingsError as error:
-        raise RefusedError(str(error), status=422) from error
+        raise RefusedError(str(error), status=422, what="email", value=email) from error
 
 
 def _objects(connection: Connection, name: str) -> dict[tuple[str, str], Role]:

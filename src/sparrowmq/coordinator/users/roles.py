@@ -60,12 +60,17 @@ def need(person: str, role: Role, objects: Objects, right: RoleRight, *things: t
     if not allowed(role, objects, right, *things):
         what = " or ".join(f"the {kind} {name}" for kind, name in things if name) or "this"
         raise RefusedError(
-            f"{person} may not {right} {what}: this requires the role {NEEDS[right]}", status=403
+            f"{person} may not {right} {what}: this requires the role {NEEDS[right]}",
+            status=403,
+            what=what,
+            value=person,
+            limit=NEEDS[right],
         )
 
 
 def role_of(text: str, roles: tuple[Role, ...]) -> Role:
     """The role named by a text. Raises `RefusedError` (422) naming the valid ones."""
     if text not in roles:
-        raise RefusedError(f"the role must be one of {', '.join(roles)}, not {text[:40]!r}", status=422)
+        told = f"the role must be one of {', '.join(roles)}, not {text[:40]!r}"
+        raise RefusedError(told, status=422, what="role", value=text)
     return Role(text)

@@ -79,15 +79,21 @@ def make(
             f"the lifetime of a token must be 1 minute to {DAYS_MAX} days, not "
             f"{lifetime_ms / 86_400_000:g} days",
             status=422,
+            what="lifetime",
+            value=lifetime_ms,
         )
     if len(label) > LABEL_CHARS_MAX:
         raise RefusedError(
-            f"a label must have at most {LABEL_CHARS_MAX} characters, not {len(label)}", status=422
+            f"a label must have at most {LABEL_CHARS_MAX} characters, not {len(label)}",
+            status=422,
+            what="label",
+            limit=LABEL_CHARS_MAX,
         )
     people.get(connection, name, lock=True)
     held = select(func.count()).where(token.c.person == name, token.c.expires_at > now_ms(), not_(_IS_LOGIN))
     if connection.execute(held).scalar_one() >= TOKENS_MAX:
-        raise RefusedError(f"{name} has {TOKENS_MAX} tokens, which is the limit; delete some", status=409)
+        text = f"{name} has {TOKENS_MAX} tokens, which is the limit; delete some"
+        raise RefusedError(text, status=409, limit=TOKENS_MAX)
     return _make(connection, name, label, lifetime_ms, actor, parent=parent)
 
 
@@ -146,7 +152,7 @@ def find(connection: Connection, number: int) -> AccessToken:
     """A token. Raises `RefusedError` (404)."""
     row = connection.execute(select(token).where(token.c.id == number)).mappings().first()
     if row is None:
-        raise RefusedError(f"there is no token {number}", status=404)
+        raise RefusedError(f"there is no token {number}", status=404, what="token", value=number)
     return _token(row)
 
 

@@ -109,11 +109,12 @@ def table(settings_class: type) -> Mapping[str, Setting]:
 
 
 def check_ranges(settings: object) -> None:
-    """Raise `SettingsError` for values that their rows do not allow."""
+    """Raise `SettingsError` for values that their rows do not allow; it is about the first of them."""
     problems = [
-        f"{one.name}={value}: must be {one.range_text}"
+        (one, value)
         for one in table(type(settings)).values()
         if not one.allows(value := getattr(settings, one.attribute))
     ]
     if problems:
-        raise SettingsError("\n".join(problems))
+        text = "\n".join(f"{one.name}={value}: must be {one.range_text}" for one, value in problems)
+        raise SettingsError(text, problems[0][0].name, problems[0][1])

@@ -55,7 +55,10 @@ def read_request(data: bytes, type_: type[T], *, bytes_max: int = REQUEST_BYTES_
     name = getattr(type_, "__name__", str(type_)).strip("_")
     if len(data) > bytes_max:
         raise BodyError(
-            f"the body has {len(data)} bytes, the limit for {name} is {bytes_max}; send less at once"
+            f"the body has {len(data)} bytes, the limit for {name} is {bytes_max}; send less at once",
+            what=name,
+            value=len(data),
+            limit=bytes_max,
         )
     try:
         return msgspec.json.decode(data, type=type_, strict=False)
@@ -63,7 +66,10 @@ def read_request(data: bytes, type_: type[T], *, bytes_max: int = REQUEST_BYTES_
         if len(data) > LENIENT_BYTES_MAX:
             raise BodyError(
                 f"a body of {len(data)} bytes cannot be read as {name}: {error}; above {LENIENT_BYTES_MAX} "
-                "bytes it has to be plain JSON without nulls"
+                "bytes it has to be plain JSON without nulls",
+                what=name,
+                value=len(data),
+                limit=LENIENT_BYTES_MAX,
             ) from None
     return convert(loads(data, dialect_max=DIALECT_BYTES_MAX), type_)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.coordinator.groups.managed_world import GROUP, SHORT, World, flow, queues
-from tests.support import until, until_sync
+from tests.support import about, until, until_sync
 
 import sparrowmq as mq
 from sparrowmq import aio
@@ -140,7 +140,7 @@ def test_late_commits_are_refused_counted_and_reported_to_the_coordinator() -> N
             (message,) = await polled(one)
             two = await stack.enter_async_context(poller(world))
             await until(lambda: queues(two) == [2, 3])
-            with pytest.raises(aio.BrokerError, match="is not accepted"):
+            with pytest.raises(aio.BrokerError, check=about(code=ResponseCode.GENERATION_FENCED)):
                 await one.send_back(message)
             assert one.late_results == 1
             leader = server.groups.find(GROUP)
@@ -171,13 +171,14 @@ def test_queues_are_pulled_by_offset_while_granted_and_move_afterwards() -> None
             await until(lambda: queues(two) == [2])
             leader = server.groups.find(GROUP)
             assert not leader.settled
-            with pytest.raises(aio.ClientError, match="Orders/broker-a/3 is not granted to this member"):
+            with pytest.raises(aio.ClientError, check=about(what="queue", value=LAST)):
                 await one.pull(LAST, 1)
             one.finish(LAST)
             await until(lambda: queues(two) == [2, 3])
             assert await two.fetch_consume_offset(LAST) == 1
-            with pytest.raises(aio.ClientError, match="is not granted"):
-                await two.fetch_raw(aio.MessageQueue("Orders", "broker-a", 0), 0)
+            first = aio.MessageQueue("Orders", "broker-a", 0)
+            with pytest.raises(aio.ClientError, check=about(what="queue", value=first)):
+                await two.fetch_raw(first, 0)
             assert (await two.pull(LAST, 1)).status is mq.PullStatus.NO_NEW_MESSAGE
 
     flow(test)
@@ -213,7 +214,7 @@ def test_running_pull_returns_nothing_when_its_queue_is_revoked() -> None:
             two = await stack.enter_async_context(puller(world))
             await until(lambda: queues(one) == [0, 1])
             await world.send(3, 1)
-            with pytest.raises(aio.ClientError, match="is not granted"):
+            with pytest.raises(aio.ClientError, check=about(what="queue", value=LAST)):
                 await waiting
             await until(lambda: queues(two) == [2, 3])
             assert len((await two.pull(LAST, 0, wait=5)).messages) == 1
@@ -303,21 +304,21 @@ def test_synchronous_pull_consumer_is_managed_as_well() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "text"),
+    ("more", "other"),
     [
-        ({"model": "broadcasting"}, "managed=True cannot be combined with model='broadcasting'"),
-        ({"rebalance": False}, "managed=True cannot be combined with rebalance=False"),
+        ({"model": "broadcasting"}, "model"),
+        ({"rebalance": False}, "rebalance"),
     ],
 )
-def test_pull_consumer_settings_incompatible_with_plans_are_refused(more: dict[str, Any], text: str) -> None:
-    with pytest.raises(SettingsError, match=text):
+def test_pull_consumer_settings_incompatible_with_plans_are_refused(more: dict[str, Any], other: str) -> None:
+    with pytest.raises(SettingsError, check=about(setting="managed", other=other)):
         mq.PullSettings(managed=True, **more)
 
 
 def test_managed_consumer_needs_a_group_and_cannot_assign_queues() -> None:
-    with pytest.raises(SettingsError, match="managed=True needs a group"):
+    with pytest.raises(SettingsError, check=about(setting="managed")):
         aio.PullConsumer(settings=PULL)
-    with pytest.raises(InvalidStateError, match="reads the queues that its coordinator grants"):
+    with pytest.raises(InvalidStateError, check=about(what="managed")):
         aio.PullConsumer(GROUP, settings=PULL).assign([LAST])
 
 
@@ -334,9 +335,9 @@ def test_queue_that_is_about_to_move_cannot_be_sought_and_is_not_read() -> None:
             lite = one._lite
             assert lite is not None and lite.find(LAST) is not None
             for refused in (one.seek(LAST, 0), one.seek_to_begin(LAST), one.seek_to_end(LAST)):
-                with pytest.raises(ClientError, match=r"Orders.* is not among the queues .* reads now \(.*0"):
+                with pytest.raises(ClientError, check=about(what="queue", value=LAST)):
                     await refused
-            with pytest.raises(ClientError, match="is not among"):
+            with pytest.raises(ClientError, check=about(what="queue", value=LAST)):
                 one.pause([LAST])
             assert await one.poll(0) == []
             await until(lambda: 3 in queues(two))

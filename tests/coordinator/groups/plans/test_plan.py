@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 from collections import Counter
 from collections.abc import Callable
 from time import process_time
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.coordinator.groups.plan import (
     Admission,
@@ -200,17 +200,17 @@ def test_lists_accept_networks_and_deny_has_precedence(address: str, reason: str
 
 
 @pytest.mark.parametrize(
-    ("rules", "text"),
+    ("rules", "facts"),
     [
-        ({"allow": ["10.0.0"]}, "allow: '10.0.0' is neither an IP address nor a network"),
-        ({"deny": ["' or 1=1"]}, 'deny: "\' or 1=1" is neither'),
-        ({"deny": ["10.0.0.1"] * 1001}, "deny has 1001 entries, the limit is 1000"),
-        ({"maximum": -1}, r"maximum=-1 is out of range: 0 \(no limit\) to 10000"),
-        ({"maximum": 10_001}, "maximum=10001 is out of range"),
+        ({"allow": ["10.0.0"]}, {"setting": "allow", "value": "10.0.0"}),
+        ({"deny": ["' or 1=1"]}, {"setting": "deny", "value": "' or 1=1"}),
+        ({"deny": ["10.0.0.1"] * 1001}, {"setting": "deny", "value": 1001, "limit": 1000}),
+        ({"maximum": -1}, {"setting": "maximum", "value": -1, "limit": 10_000}),
+        ({"maximum": 10_001}, {"setting": "maximum", "value": 10_001}),
     ],
 )
-def test_invalid_rules_are_refused(rules: dict[str, list[str]], text: str) -> None:
-    with pytest.raises(SettingsError, match=text):
+def test_invalid_rules_are_refused(rules: dict[str, list[str]], facts: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, check=about(**facts)):
         AdmissionRules.parse(**rules)  # type: ignore[arg-type]
 
 
@@ -261,32 +261,38 @@ def test_selected_queues_can_get_a_new_generation_for_the_same_owners() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deal", "text"),
+    ("deal", "facts"),
     [
         (
             lambda self, queues, before: dict.fromkeys(queues[1:], "one"),
-            "assigns 1 queues, but the group has 2",
+            {"value": 1, "limit": 2},
         ),
-        (lambda self, queues, before: {**dict.fromkeys(queues, "one"), STRANGE: "one"}, "assigns 3 queues"),
+        (
+            lambda self, queues, before: {**dict.fromkeys(queues, "one"), STRANGE: "one"},
+            {"value": 3, "limit": 2},
+        ),
         (
             lambda self, queues, before: {queues[0]: "one", STRANGE: "one"},
-            "assigns 2 queues, but the group has 2",
+            {"value": 2, "limit": 2},
         ),
-        (lambda self, queues, before: dict.fromkeys(queues, "nobody"), "assigns queues to {'nobody'}"),
-        (lambda self, queues, before: dict.fromkeys(queues), "assigns queues to {None}"),
+        (
+            lambda self, queues, before: dict.fromkeys(queues, "nobody"),
+            {"what": "members", "value": {"nobody"}},
+        ),
+        (lambda self, queues, before: dict.fromkeys(queues), {"what": "members", "value": {None}}),
     ],
     ids=["one is left out", "one more", "another", "to no member", "to nobody"],
 )
 def test_plan_that_does_not_cover_its_input_is_refused(
-    monkeypatch: pytest.MonkeyPatch, deal: Callable[..., Any], text: str
+    monkeypatch: pytest.MonkeyPatch, deal: Callable[..., Any], facts: dict[str, object]
 ) -> None:
     monkeypatch.setattr(_Dealer, "deal", deal)
     queues = [MessageQueue("T", "b", number) for number in range(2)]
-    with pytest.raises(InvariantError, match=re.escape(text)):
+    with pytest.raises(InvariantError, check=about(**facts)):
         make_plan("g", queues, [Candidate("one")])
 
 
 def test_plan_names_every_queue_once() -> None:
     one = PlannedQueue(STRANGE, "one", 1, None, Why.NEW)
-    with pytest.raises(InvariantError, match="a plan of group g names T/b/9 more than once"):
+    with pytest.raises(InvariantError, check=about(value=STRANGE)):
         GroupPlan("g", 1, queues=(one, one))

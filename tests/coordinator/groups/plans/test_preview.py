@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.coordinator.groups.storage.test_table import FIRST
+from tests.support import about
 
 from sparrowmq.coordinator.groups.group_metadata import GroupRow, KeptGroup, MemberRow, QueueRow
 from sparrowmq.coordinator.groups.plan import AdmissionRules
@@ -52,7 +53,7 @@ def test_hypothetical_members_can_be_added_and_removed() -> None:
     for gone in ("p", "p#1"):
         fewer = preview("g", HALVES, AdmissionRules(), WhatIf(without=(gone,)))
         assert {one.owner for one in fewer.queues} == {"q#1"}
-    with pytest.raises(RefusedError, match="'nobody' is not a member of g"):
+    with pytest.raises(RefusedError, check=about(status=422, what="member", value="nobody")):
         preview("g", HALVES, AdmissionRules(), WhatIf(without=("nobody",)))
     nobody = plan_values(preview("g", HALVES, AdmissionRules(), WhatIf(without=("p", "q"))))
     assert {one["owner"] for one in nobody["queues"]} == {None}
@@ -67,5 +68,5 @@ def test_unowned_queues_are_assigned_and_moving_ones_count_for_their_target() ->
 
 
 def test_invalid_rules_are_refused() -> None:
-    with pytest.raises(SettingsError, match="neither an IP address nor a network"):
+    with pytest.raises(SettingsError, check=about(setting="allow", value="10.0.0")):
         preview("g", HALVES, AdmissionRules(), WhatIf(allow=("10.0.0",)))

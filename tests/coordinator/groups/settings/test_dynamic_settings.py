@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
+from tests.support import about
 
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import group_setting
@@ -71,37 +72,35 @@ def test_settings_are_set_changed_and_unset_with_audit_entries(database: Databas
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "value", "status", "text"),
+    ("name", "place", "value", "status", "limit"),
     [
-        ("threads", ALL, 0, 422, "threads=0 is out of range: must be a whole number, 1 to 1000 handlers"),
-        ("threads", ORDERS, 5, 422, "threads cannot be set for Orders"),
-        ("thread", ALL, 5, 404, "there is no dynamic setting 'thread'; there are threads"),
-        ("deny", ALL, ["x"], 422, "'x' is neither an IP address nor a network"),
-        ("' OR 1=1 --", ALL, 5, 404, "there is no dynamic setting"),
+        ("threads", ALL, 0, 422, "1 to 1000 handlers"),
+        ("threads", ORDERS, 5, 422, "Orders"),
+        ("thread", ALL, 5, 404, None),
+        ("deny", ALL, ["x"], 422, ""),
+        ("' OR 1=1 --", ALL, 5, 404, None),
     ],
 )
 def test_invalid_settings_are_refused_and_leave_nothing(
-    database: Database, name: str, place: SettingPlace, value: object, status: int, text: str
+    database: Database, name: str, place: SettingPlace, value: object, status: int, limit: str | None
 ) -> None:
-    with pytest.raises(RefusedError, match=text.replace("(", "\\(")) as caught:
+    with pytest.raises(RefusedError, check=about(status=status, what=name, limit=limit)):
         put(database, name, place, value)
-    assert caught.value.status == status
     assert (rows(database), entries(database)) == ([], [])
 
 
 def test_names_times_and_tags_are_checked(database: Database) -> None:
     with pytest.raises(InvalidExpressionError):
         put(database, "tags", ORDERS, "|| ||")
-    with pytest.raises(RefusedError, match="the duration of delay must be from 0"):
+    with pytest.raises(RefusedError, check=about(status=422, what="duration", value=-1)):
         put(database, "delay", ALL, 1, for_ms=-1)
     with database.write() as connection, pytest.raises(InvalidNameError):
         dynamic_settings.put(connection, "no group", "threads", ALL, 1, ANN)
     with (
         database.write() as connection,
-        pytest.raises(RefusedError, match="threads is not set for") as caught,
+        pytest.raises(RefusedError, check=about(status=404, what="threads", value=str(ALL))),
     ):
         dynamic_settings.remove(connection, "billing", "threads", ALL, ANN)
-    assert caught.value.status == 404
     assert rows(database) == []
 
 
@@ -127,10 +126,9 @@ def test_expired_setting_that_is_not_removed_yet_does_not_apply(database: Databa
     let_end(database, "threads")
     with (
         database.write() as connection,
-        pytest.raises(RefusedError, match="threads is not set for") as caught,
+        pytest.raises(RefusedError, check=about(status=404, what="threads", value=str(ALL))),
     ):
         dynamic_settings.remove(connection, "billing", "threads", ALL, ANN)
-    assert caught.value.status == 404
     put(database, "threads", ALL, 8)
     first, ended, last = entries(database)
     assert (ended.action, ended.before, ended.after) == ("setting.expire", first.after | {"until": 1}, None)
@@ -141,11 +139,8 @@ def test_expired_setting_that_is_not_removed_yet_does_not_apply(database: Databa
 def test_concurrent_change_by_another_user_is_reported(database: Database) -> None:
     put(database, "threads", ALL, 4, expected=0)
     put(database, "threads", ALL, 5, expected=1, actor=Actor("bob"))
-    with pytest.raises(
-        RefusedError, match="group billing has changed in the meantime: it is at revision 2, you"
-    ) as it:
+    with pytest.raises(RefusedError, check=about(status=409, what="revision", value=2)):
         put(database, "threads", ALL, 6, expected=1)
-    assert it.value.status == 409
     assert [(one.setting.value, one.changed_by) for one in rows(database)] == [(5, "bob")]
 
 
@@ -163,7 +158,7 @@ def test_number_of_settings_per_group_is_limited(database: Database, monkeypatch
     put(database, "pause", ALL, True)
     put(database, "pause", SettingPlace("Orders", 1), True)
     put(database, "pause", ALL, True)
-    with pytest.raises(RefusedError, match="group billing has 2 settings, the limit is 2; unset some first"):
+    with pytest.raises(RefusedError, check=about(status=422, what="settings", limit=2)):
         put(database, "pause", SettingPlace("Orders", 2), True)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
+from tests.support import about
 
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import service
@@ -114,7 +115,10 @@ def test_values_of_another_release_count_as_unset(database: Database) -> None:
 
 
 def test_service_without_a_row_is_named(database: Database) -> None:
-    with pytest.raises(RefusedError, match="the service z has no row"), database.read() as connection:
+    with (
+        pytest.raises(RefusedError, check=about(status=404, what="service", value="z")),
+        database.read() as connection,
+    ):
         board.settings(connection, ServiceKind("z", "Z", 1, 1, 1.0))
 
 
@@ -155,7 +159,7 @@ def test_old_runs_are_deleted_and_the_newest_stay(
 
 @pytest.mark.proves("pmq:1.4")
 def test_handover_is_audited_and_needs_a_leader(database: Database) -> None:
-    with pytest.raises(RefusedError, match="the service x has no leader now"):
+    with pytest.raises(RefusedError, check=about(status=409, what="leader", value="x")):
         change(database, board.hand_over, 1_000)
     with database.write() as connection:
         leases.claim(connection, "x", Owner("a", "one"), 60_000)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.coordinator.services.base.schedule import (
     INTERVAL_MS_MAX,
@@ -47,11 +48,12 @@ def test_runs_never_queue_up(interval: int, ended: int) -> None:
     assert due_in_ms(plan, ended) == interval
 
 
-@pytest.mark.parametrize(("interval", "said"), [(0, "0"), (999, "0.999"), (2 * INTERVAL_MS_MAX, "1209600")])
-def test_interval_out_of_range_is_refused_with_the_range(interval: int, said: str) -> None:
-    with pytest.raises(RefusedError, match=f"from 1 to 604800 seconds, not {said}") as caught:
+@pytest.mark.parametrize(
+    ("interval", "limit"), [(0, 1_000), (999, 1_000), (2 * INTERVAL_MS_MAX, INTERVAL_MS_MAX)]
+)
+def test_interval_out_of_range_is_refused_with_the_range(interval: int, limit: int) -> None:
+    with pytest.raises(RefusedError, check=about(status=422, value=interval, limit=limit)):
         KIND.check_interval(interval)
-    assert caught.value.status == 422
     KIND.check_interval(1_000)
     KIND.check_interval(INTERVAL_MS_MAX)
     with pytest.raises(RefusedError):
@@ -59,12 +61,14 @@ def test_interval_out_of_range_is_refused_with_the_range(interval: int, said: st
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
-    [({"days": 0}, "days of x must be from 1 to 100, not 0"), ({"days": 101}, "not 101"),
-     ({"weeks": 1}, "x has no option 'weeks'; it has: days")],
+    ("options", "facts"),
+    [({"days": 0}, {"what": "days", "value": 0, "limit": 1}), ({"days": 101}, {"value": 101, "limit": 100}),
+     ({"weeks": 1}, {"what": "weeks", "value": None})],
 )  # fmt: skip
-def test_options_out_of_range_are_refused_with_the_range(options: dict[str, int], text: str) -> None:
-    with pytest.raises(RefusedError, match=text):
+def test_options_out_of_range_are_refused_with_the_range(
+    options: dict[str, int], facts: dict[str, object]
+) -> None:
+    with pytest.raises(RefusedError, check=about(status=422, **facts)):
         KIND.check_options(options)
     KIND.check_options({"days": 1})
     assert KIND.defaults() == {"days": 30}

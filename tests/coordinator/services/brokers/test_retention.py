@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.coordinator.services.surveyed import MadeUpSurvey
 from tests.coordinator.services.watched import step
+from tests.support import about
 
 from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import AlarmState
@@ -113,7 +114,7 @@ def test_broker_that_did_not_clean_is_named_until_it_did(database: Database) -> 
     assert text.startswith("a keeps 100 bytes of log that expired 9 hours ago and should have been deleted")
     assert "fileReservedTime=10" in text
     survey.sight = DiskSurvey((), {"a": "it is ill"})
-    with pytest.raises(CoordinatorError, match="no broker could be checked: it is ill"):
+    with pytest.raises(CoordinatorError, check=about(what="broker", value="it is ill")):
         step(database, service)
     survey.sight = DiskSurvey([log(name="b")], {"a": "it is ill"})
     step(database, service)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.coordinator.services.surveyed import MadeUpSurvey
 from tests.coordinator.upkeep.lands import broker, group, land, topic
+from tests.support import about
 
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.records import audit, findings
@@ -85,31 +86,29 @@ def test_repair_runs_once_and_is_audited_before_and_after(
     assert (begin.kind, begin.object) == (end.kind, end.object) == thing
     assert (begin.before, end.before, end.after) == (done["before"], done["before"], done["after"])
     assert begin.after["finding"] == number
-    with pytest.raises(RefusedError, match=f"there is no finding {number}") as refused:
+    with pytest.raises(RefusedError, check=about(status=404, what="finding", value=number)):
         run(database, survey, number)
-    assert refused.value.status == 404
     assert [one for one in look(survey.land) if one.kind != "topic-not-listed" and one.repair] == []
 
 
 @pytest.mark.parametrize(
-    ("seen", "now", "says"),
+    ("seen", "now", "what"),
     [
-        (BEYOND, land(broker("a", [topic("T")], [], {("g", "T", 0): 7})), "is out of date"),
-        (BEYOND, land(failed={"a": "it is ill"}), "a could not be checked: it is ill"),
-        (BEYOND, land(), "a could not be checked: it no longer exists"),
-        (UNKNOWN, land(broker("b", [topic("gone")], [])), "b now has the topic gone"),
-        (LEFT, land(broker("a", [topic("gone")], [])), "a has the topic gone again"),
+        (BEYOND, land(broker("a", [topic("T")], [], {("g", "T", 0): 7})), "finding"),
+        (BEYOND, land(failed={"a": "it is ill"}), "broker"),
+        (BEYOND, land(), "broker"),
+        (UNKNOWN, land(broker("b", [topic("gone")], [])), "topic"),
+        (LEFT, land(broker("a", [topic("gone")], [])), "topic"),
     ],
 )
 def test_changed_finding_is_not_repaired(
-    database: Database, seen: Landscape, now: Landscape, says: str
+    database: Database, seen: Landscape, now: Landscape, what: str
 ) -> None:
     survey = MadeUpSurvey()
     number = found(database, seen)
     survey.land = now
-    with pytest.raises(RefusedError, match=says) as refused:
+    with pytest.raises(RefusedError, check=about(status=409, what=what)):
         run(database, survey, number)
-    assert refused.value.status == 409
     assert (survey.done, entries(database)) == ([], [])
 
 
@@ -118,11 +117,10 @@ def test_refusing_or_ineffective_broker_is_reported_and_may_be_tried_again(datab
     survey.land = BEYOND
     number = found(database, BEYOND)
     survey.refuses = BrokerError(1, "no", address="a", request="commit")
-    with pytest.raises(RefusedError, match=r"was not repaired: .*no") as refused:
+    with pytest.raises(RefusedError, check=about(status=502, what="finding", __cause__=survey.refuses)):
         run(database, survey, number)
-    assert refused.value.status == 502
     survey.refuses, survey.deaf = None, True
-    with pytest.raises(RefusedError, match="changed nothing"):
+    with pytest.raises(RefusedError, check=about(status=502, what="repair")):
         run(database, survey, number)
     survey.deaf = False
     assert run(database, survey, number)["after"] == {"offset": 5}
@@ -154,7 +152,7 @@ def test_rows_about_missing_objects_are_deleted_in_one_transaction(database: Dat
 
 def test_impossible_deletion_leaves_the_finding(database: Database) -> None:
     number = found(database, land(), limits={("left", "*")})
-    with pytest.raises(RefusedError, match="has no limit set"):
+    with pytest.raises(RefusedError, check=about(status=404, what="limit")):
         run(database, MadeUpSurvey(), number)
     with database.read() as connection:
         assert findings.one(connection, number).repairing_at == 0
@@ -186,5 +184,5 @@ def test_finding_without_a_repair_is_left_to_users(database: Database) -> None:
     with database.write() as connection:
         findings.replace(connection, "s", [Finding("k", "x", "n2 does not list T")])
         row = findings.search(connection)[0]
-    with pytest.raises(RefusedError, match="has no repair: n2 does not list T"):
+    with pytest.raises(RefusedError, check=about(status=409, what="repair")):
         repairs.needs(row)

@@ -76,7 +76,10 @@ def settings(connection: Connection, kind: ServiceKind, *, lock: bool = False) -
     found = connection.execute(query.with_for_update() if lock else query).mappings().first()
     if found is None:
         raise RefusedError(
-            f"the service {kind.name} has no row in the database; restart the coordinator", status=404
+            f"the service {kind.name} has no row in the database; restart the coordinator",
+            status=404,
+            what="service",
+            value=kind.name,
         )
     return _settings(kind, found)
 
@@ -159,7 +162,8 @@ def hand_over(connection: Connection, kind: ServiceKind, block_ms: int, actor: A
     """
     before = leases.hand_over(connection, kind.name, block_ms)
     if before is None:
-        raise RefusedError(f"the service {kind.name} has no leader now", status=409)
+        text = f"the service {kind.name} has no leader now"
+        raise RefusedError(text, status=409, what="leader", value=kind.name)
     was = {"leader": before.owner_label, "epoch": before.epoch}
     record(
         connection,

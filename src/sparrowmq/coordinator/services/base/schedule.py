@@ -47,6 +47,9 @@ class ServiceKind:
                 f"the interval of {self.name} must be from {self.floor_ms / 1000:g} to "
                 f"{INTERVAL_MS_MAX / 1000:.0f} seconds, not {interval_ms / 1000:.15g}",
                 status=422,
+                what="interval",
+                value=interval_ms,
+                limit=self.floor_ms if interval_ms < self.floor_ms else INTERVAL_MS_MAX,
             )
 
     def check_options(self, options: dict[str, int]) -> None:
@@ -56,11 +59,15 @@ class ServiceKind:
             option = known.get(name)
             if option is None:
                 names = ", ".join(known) or "none"
-                raise RefusedError(f"{self.name} has no option {name!r}; it has: {names}", status=422)
+                text = f"{self.name} has no option {name!r}; it has: {names}"
+                raise RefusedError(text, status=422, what=name)
             if not option.low <= value <= option.high:
                 raise RefusedError(
                     f"{name} of {self.name} must be from {option.low} to {option.high}, not {value}",
                     status=422,
+                    what=name,
+                    value=value,
+                    limit=option.low if value < option.low else option.high,
                 )
 
 

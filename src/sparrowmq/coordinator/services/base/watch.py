@@ -43,7 +43,8 @@ class WatchService(Generic[View]):
 def need(what: str, found: Sized, failed: Mapping[str, str]) -> None:
     """Raise `CoordinatorError` if there were some objects, and none could be queried."""
     if failed and not found:
-        raise CoordinatorError(f"no {what} could be checked: {next(iter(failed.values()))}")
+        why = next(iter(failed.values()))
+        raise CoordinatorError(f"no {what} could be checked: {why}", what=what, value=why)
 
 
 def policy_of(options: Mapping[str, int]) -> AlarmPolicy:

@@ -117,7 +117,7 @@ class BrokerCheck(WatchService[FleetView]):
         except SparrowError as error:
             text = f"no name server returned the list of brokers: {error}"
             await self._bring(work, [Condition(NAME_SERVERS, text)], None)
-            raise CoordinatorError(text) from error
+            raise CoordinatorError(text, what=NAME_SERVERS) from error
         errors = await self._write_errors(brokers, under_way, canary=bool(work.options["canary"]))
         rows = await work.write(partial(drains.note, brokers=brokers, write_errors=errors))
         counts = await self._bring(work, *conditions(rows, under_way), same_names(brokers))

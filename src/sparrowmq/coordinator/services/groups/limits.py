@@ -57,7 +57,8 @@ def put(connection: Connection, group: str, topic: str, limit: Limit, actor: Act
         ("age_ms", limit.age_ms, AGE_MS_MAX),
     ):
         if not 0 <= value <= high:
-            raise RefusedError(f"{name} of {group} must be from 0 to {high}, not {value}", status=422)
+            text = f"{name} of {group} must be from 0 to {high}, not {value}"
+            raise RefusedError(text, status=422, what=name, value=value, limit=high)
     before = _one(connection, group, topic)
     mine = (lag_limit.c.group_name == group) & (lag_limit.c.topic == topic)
     if before is None:
@@ -71,7 +72,8 @@ def remove(connection: Connection, group: str, topic: str, actor: Actor) -> None
     """Delete a limit. Raises `RefusedError` (404) when it does not exist."""
     before = _one(connection, group, topic)
     if before is None:
-        raise RefusedError(f"the group {group} has no limit set on {topic}", status=404)
+        text = f"the group {group} has no limit set on {topic}"
+        raise RefusedError(text, status=404, what="limit", value=(group, topic))
     connection.execute(delete(lag_limit).where(lag_limit.c.group_name == group, lag_limit.c.topic == topic))
     _record(connection, group, topic, before, None, actor)
 

@@ -81,6 +81,8 @@ async def run(
             f"finding {number} is out of date: it found {dict(repair.before)}, now it is {dict(before)}; "
             f"run the consistency check again",
             status=409,
+            what="finding",
+            value=number,
         )
     await database.run(lambda: _begun(database, row, repair, actor, check))
     after: Mapping[str, Any] | None = None
@@ -90,19 +92,21 @@ async def run(
     except SparrowError as error:
         why = str(error)
         await database.run(lambda: _ended(database, row, actor, {"error": why}, done=False))
-        raise RefusedError(f"finding {number} was not repaired: {why}", status=502) from error
+        text = f"finding {number} was not repaired: {why}"
+        raise RefusedError(text, status=502, what="finding", value=number) from error
     done = dict(after) != dict(before)
     await database.run(lambda: _ended(database, row, actor, dict(after), done=done))
     if not done:
         text = f"the repair of finding {number} changed nothing; the broker cannot do it, or reverted it"
-        raise RefusedError(text, status=502)
+        raise RefusedError(text, status=502, what="repair", value=number)
     return {"before": dict(before), "after": dict(after)}
 
 
 def _action(row: FindingRow) -> tuple[Action, Repair]:
     repair = row.finding.repair
     if repair is None or repair.action not in ACTIONS:
-        raise RefusedError(f"finding {row.id} has no repair: {row.finding.text}", status=409)
+        text = f"finding {row.id} has no repair: {row.finding.text}"
+        raise RefusedError(text, status=409, what="repair", value=row.id)
     return ACTIONS[repair.action], repair
 
 
@@ -160,9 +164,8 @@ def _tables(land: Landscape, arguments: Arguments) -> BrokerTables:
     for broker in land.brokers:
         if broker.name == name:
             return broker
-    raise RefusedError(
-        f"{name} could not be checked: {land.failed.get(name, 'it no longer exists')}", status=409
-    )
+    why = land.failed.get(name, "it no longer exists")
+    raise RefusedError(f"{name} could not be checked: {why}", status=409, what="broker", value=name)
 
 
 def _topic_state(land: Landscape, arguments: Arguments) -> Mapping[str, Any]:
@@ -187,7 +190,8 @@ def _listed_state(land: Landscape, arguments: Arguments) -> Mapping[str, Any]:
     topic = arguments["topic"]
     for broker in land.brokers:
         if topic in broker.topics:
-            raise RefusedError(f"{broker.name} now has the topic {topic}", status=409)
+            text = f"{broker.name} now has the topic {topic}"
+            raise RefusedError(text, status=409, what="topic", value=topic)
     return {"listed": sorted(address for address, topics in land.listed.items() if topic in topics)}
 
 
@@ -198,7 +202,8 @@ async def _unlist_topic(survey: SurveyView, arguments: Arguments) -> None:
 def _offsets_state(land: Landscape, arguments: Arguments) -> Mapping[str, Any]:
     tables, topic = _tables(land, arguments), arguments["topic"]
     if topic in tables.topics:
-        raise RefusedError(f"{tables.name} has the topic {topic} again", status=409)
+        text = f"{tables.name} has the topic {topic} again"
+        raise RefusedError(text, status=409, what="topic", value=topic)
     found: dict[str, dict[str, int]] = {}
     for group, offsets in tables.offsets.items():
         of_topic = {str(one.queue_id): offset for one, offset in offsets.items() if one.topic == topic}
