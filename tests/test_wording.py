@@ -18,7 +18,7 @@ ROOM: Final = 10
 """How far a package may be below its number before the number has to be lowered."""
 MATCHES: Final[dict[str, int]] = {
     "broker": 60,
-    "cli": 40,
+    "cli": 10,
     "client": 180,
     "columnar": 20,
     "coordinator": 20,

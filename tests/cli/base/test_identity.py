@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support import about
 
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.base.identity import assume, read_tools
@@ -74,10 +75,11 @@ def test_the_file_of_rocketmqs_tools(tmp_path: Path) -> None:
 def test_a_file_without_keys(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tools.yml"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"tools\.yml.* accessKey and secretKey"):
+    with pytest.raises(UsageError, check=about(what="keys", value=path)):
         read_tools(path)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read: No such file"):
-        read_tools(tmp_path / "none.yml")
+    path = tmp_path / "none.yml"
+    with pytest.raises(UsageError, check=about(what="", value=path)):
+        read_tools(path)

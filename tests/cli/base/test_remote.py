@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from tests.support import free_port
+from tests.support import about, free_port
 
 from sparrowmq.cli.base import remote
 from sparrowmq.cli.base.common import UsageError
@@ -13,9 +13,7 @@ from sparrowmq.cli.base.common import UsageError
 
 def test_nobody_there_is_told_with_what_to_type() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(
-        UsageError, match=f"no coordinator answers at {url}.*refused.*SPARROW_COORDINATOR_URL"
-    ):
+    with pytest.raises(UsageError, check=about(value=url, limit=None)):
         remote.call(url, "GET", "/services")
 
 
@@ -23,7 +21,5 @@ def test_one_that_says_nothing_is_told_apart_from_none(monkeypatch: pytest.Monke
     monkeypatch.setattr(remote, "SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(
-            UsageError, match=f"the coordinator at {url} did not answer within 0.05 s; see its log"
-        ):
+        with pytest.raises(UsageError, check=about(value=url, limit=0.05)):
             remote.call(url, "GET", "/services")

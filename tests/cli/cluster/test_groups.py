@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support import until_sync
+from tests.support import about, until_sync
 
 import sparrowmq as mq
 from sparrowmq import aio
@@ -142,7 +142,7 @@ def test_places_to_go_to(text: str, place: object) -> None:
 
 @pytest.mark.parametrize("text", ["soon", "", "-1", "2024-13-01", "9" * 30, "²"])
 def test_a_place_that_is_none(text: str) -> None:
-    with pytest.raises(UsageError, match=f"'{text}' is not a valid target.* epoch milliseconds"):
+    with pytest.raises(UsageError, check=about(value=text)):
         moment(text)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import about
 
 from sparrowmq.cli.demo import pipeline
 from sparrowmq.cli.demo.pipeline import DemoJob, StreamProgress
@@ -102,7 +103,7 @@ def test_standard_error_comes_back_when_the_jvm_does_not_start(
         raise OSError("no java")
 
     monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch_gateway)
-    with pytest.raises(OSError, match="no java"):
+    with pytest.raises(OSError, check=about(args=("no java",))):
         pipeline.launch(job, pipeline.configuration(job))
     os.write(2, b"still here\n")
     assert capfd.readouterr().err == "still here\n"
@@ -160,7 +161,7 @@ def test_a_failed_batch_counts_nothing_and_frees_its_cache(
         raise OSError("no space left")
 
     monkeypatch.setattr(pipeline, "grouped", no_disk)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(OSError, check=about(args=("no space left",))):
         write(failing, 0)
     assert (progress.processed, progress.summaries) == (0, 0)
     assert len(failing.arguments("unpersist")) == 1

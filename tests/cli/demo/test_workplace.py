@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import about
 
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.demo import workplace
@@ -73,5 +74,5 @@ def test_kept(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be used"):
+    with pytest.raises(UsageError, check=about(what="--data", value=tmp_path / "file")):
         prepare(tmp_path / "file")

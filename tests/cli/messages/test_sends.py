@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.cli.messages.test_consume import read
-from tests.support import run, until_sync
+from tests.support import about, run, until_sync
 
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.messages import sends
@@ -171,12 +171,13 @@ def test_sigterm_ends_serving_gracefully(sparrow: Sparrow) -> None:
 
 
 def test_a_program_that_fails_answers_nothing(sparrow: Sparrow) -> None:
-    for command, told in (
-        (["false"], "ended with status 1"),
-        (["true"], "printed nothing"),
-        (["no-such-program-here"], "cannot be run"),
-        (["sleep", "20"], "did not finish within 0.1 s"),
-    ):
-        with pytest.raises(UsageError, match=told):
+    refusals: list[tuple[list[str], dict[str, object]]] = [
+        (["false"], {"value": 1}),
+        (["true"], {"what": "body", "value": b""}),
+        (["no-such-program-here"], {"what": "no-such-program-here"}),
+        (["sleep", "20"], {"limit": 0.1}),
+    ]
+    for command, facts in refusals:
+        with pytest.raises(UsageError, check=about(**facts)):
             run(sends._answer(b"x", command, 0.1 if command[0] == "sleep" else 20.0))
     assert run(sends._answer(b"x", [], 1.0)) == b"x"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support import about
 
 import sparrowmq as mq
 from sparrowmq.cli.pipes.backfill import named, seconds
@@ -62,7 +63,7 @@ def test_what_is_wrong_is_said(sparrow: Sparrow, tmp_path: Path, arguments: list
 def test_spans_of_time_are_read() -> None:
     assert [seconds(text) for text in ("90s", "30m", "6h", "1d")] == [90, 1800, 21_600, 86_400]
     for text in ("", "h", "0h", "-1h", "1.5h", "1w"):
-        with pytest.raises(SparrowError, match="give a whole number and s, m, h or d"):
+        with pytest.raises(SparrowError, check=about(what="--window", value=text)):
             seconds(text)
 
 

@@ -74,9 +74,11 @@ def read_tools(path: Path) -> tuple[str, str]:
         document = yaml.load(path.read_bytes(), Loader=yaml.BaseLoader)  # keys stay strings
         keys = document["accessKey"], document["secretKey"]
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror}", value=path) from None
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
-        raise UsageError(f"{path} must be YAML with accessKey and secretKey") from None
+        raise UsageError(
+            f"{path} must be YAML with accessKey and secretKey", what="keys", value=path
+        ) from None
     if not all(isinstance(key, str) and key for key in keys):
-        raise UsageError(f"{path}: accessKey and secretKey must be strings")
+        raise UsageError(f"{path}: accessKey and secretKey must be strings", what="keys", value=path)
     return keys

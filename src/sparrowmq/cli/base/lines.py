@@ -40,7 +40,7 @@ def _of_file(file: Path) -> Iterator[bytes]:
         with file.open("rb") as source:
             yield from (line.rstrip(b"\r\n") for line in source)
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+        raise UsageError(f"{file} cannot be read: {error.strerror}", value=file) from error
 
 
 def _waiting_stdin() -> int | None:

@@ -62,7 +62,8 @@ def forget_login() -> None:
     try:
         login_file().unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(f"{login_file()} cannot be deleted: {error.strerror}") from None
+        path = login_file()
+        raise UsageError(f"{path} cannot be deleted: {error.strerror}", value=path) from None
 
 
 def _kept() -> dict[str, str]:
@@ -127,11 +128,14 @@ def call(
         if isinstance(why, TimeoutError):
             raise UsageError(
                 f"the coordinator at {base} did not answer within {SECONDS:g} s; see its log: it may be "
-                f"waiting for its database"
+                f"waiting for its database",
+                value=base,
+                limit=SECONDS,
             ) from None
         raise UsageError(
             f"no coordinator answers at {base}: {why}; start one with sparrow up or sparrow coordinator, "
-            f"or set its address with --coordinator or SPARROW_COORDINATOR_URL"
+            f"or set its address with --coordinator or SPARROW_COORDINATOR_URL",
+            value=base,
         ) from None
     try:
         return json.loads(text)

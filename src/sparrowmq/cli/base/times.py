@@ -29,7 +29,9 @@ def zone_of(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise UsageError(f"{name!r} is not a time zone; give one such as Europe/Berlin") from None
+        raise UsageError(
+            f"{name!r} is not a time zone; give one such as Europe/Berlin", what="zone", value=name
+        ) from None
 
 
 def usual_zone() -> tzinfo:
@@ -64,7 +66,9 @@ def millis(text: str | None, zone: tzinfo | None = None) -> int | None:
         found = found if found.tzinfo else found.replace(tzinfo=zone or usual_zone())
         return int(found.timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is not a time: give one such as 2026-11-21T08:00:00") from None
+        raise UsageError(
+            f"{text!r} is not a time: give one such as 2026-11-21T08:00:00", what="time", value=text
+        ) from None
 
 
 def span(milliseconds: int) -> str:

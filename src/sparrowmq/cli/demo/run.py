@@ -64,7 +64,8 @@ def check_needs() -> Path:
     if missing:
         from sparrowmq.runtime.extras import install_line
 
-        raise UsageError(f"the demo needs {', '.join(missing)}; type:  {install_line('demo')}")
+        text = f"the demo needs {', '.join(missing)}; type:  {install_line('demo')}"
+        raise UsageError(text, what=missing[0])
     check_java()
     return data_directory()
 
@@ -166,7 +167,9 @@ class DemoWatch:
         if time.monotonic() - self._moved > STALL_SECONDS_MAX:
             raise SparrowError(
                 f"no progress for {STALL_SECONDS_MAX:g} s: sent {now.sent:,}, stored {now.stored:,}, "
-                f"processed {now.processed:,}"
+                f"processed {now.processed:,}",
+                what="progress",
+                limit=STALL_SECONDS_MAX,
             )
         return False
 
@@ -174,7 +177,8 @@ class DemoWatch:
 def _follow(query: StreamingQuery, watch: DemoWatch) -> None:
     while not watch.done():  # ends: without progress it raises
         if not query.isActive:
-            raise SparrowError(f"the Spark stream ended: {query.exception()}")
+            why = query.exception()
+            raise SparrowError(f"the Spark stream ended: {why}", what="stream", value=why)
         time.sleep(TICK_SECONDS)
 
 

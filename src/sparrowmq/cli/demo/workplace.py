@@ -114,5 +114,6 @@ def prepare(root: Path) -> Workplace:
         run.mkdir()
         sockets = Path(tempfile.mkdtemp(prefix="sparrow-", dir=SHORT_ROOT))
     except OSError as error:
-        raise UsageError(f"{root} cannot be used ({error.strerror}); give another one with --data") from error
+        text = f"{root} cannot be used ({error.strerror}); give another one with --data"
+        raise UsageError(text, what="--data", value=root) from error
     return Workplace(root.absolute(), run.absolute(), sockets)

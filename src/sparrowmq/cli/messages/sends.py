@@ -300,11 +300,12 @@ async def _answer(body: bytes, command: list[str], timeout: float) -> bytes:
             subprocess.run, command, input=body, capture_output=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired:
-        raise UsageError(f"{command[0]} did not finish within {timeout:g} s") from None
+        raise UsageError(f"{command[0]} did not finish within {timeout:g} s", limit=timeout) from None
     except OSError as error:
-        raise UsageError(f"{command[0]} cannot be run: {error.strerror}") from None
+        raise UsageError(f"{command[0]} cannot be run: {error.strerror}", what=command[0]) from None
     if done.returncode:
-        raise UsageError(f"{command[0]} ended with status {done.returncode}")
+        raise UsageError(f"{command[0]} ended with status {done.returncode}", value=done.returncode)
     if not done.stdout:
-        raise UsageError(f"{command[0]} printed nothing; a reply needs at least one byte")
+        text = f"{command[0]} printed nothing; a reply needs at least one byte"
+        raise UsageError(text, what="body", value=b"")
     return done.stdout

@@ -111,7 +111,8 @@ def seconds(text: str) -> float:
     """A span of time such as `90s`, `30m`, `6h`, `1d`. Raises `UsageError`."""
     number, unit = text[:-1], text[-1:]
     if unit not in UNITS or not number.isdecimal() or not int(number):
-        raise UsageError(f"--window {text!r}: give a whole number and s, m, h or d, such as 6h")
+        told = f"--window {text!r}: give a whole number and s, m, h or d, such as 6h"
+        raise UsageError(told, what="--window", value=text)
     return float(int(number) * UNITS[unit])
 
 

@@ -101,7 +101,7 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageError(f"{option} {text!r}: give NAME=VALUE")
+            raise UsageError(f"{option} {text!r}: give NAME=VALUE", what=option, value=text)
         found[name] = value
     return found
 
@@ -114,7 +114,8 @@ def need_spark() -> None:
         except ImportError:
             from sparrowmq.runtime.extras import install_line
 
-            raise UsageError(f"pipelines need {name}; type: {install_line('spark')}") from None
+            text = f"pipelines need {name}; type: {install_line('spark')}"
+            raise UsageError(text, what=name) from None
 
 
 def show_plan(plan: Plan, as_json: bool) -> None:

@@ -229,7 +229,9 @@ def span(text: str) -> Span:
     found = _RANGE.fullmatch(text)
     if found is None or int(found["first"]) >= int(found["end"]):
         raise UsageError(
-            f"--range {text!r}: give TOPIC/BROKER/QUEUE=FIRST-END, such as Orders/broker-a/0=100-200"
+            f"--range {text!r}: give TOPIC/BROKER/QUEUE=FIRST-END, such as Orders/broker-a/0=100-200",
+            what="--range",
+            value=text,
         )
     queue = MessageQueue(found["topic"], found["broker"], int(found["queue"]))
     return Span(queue, int(found["first"]), int(found["end"]))

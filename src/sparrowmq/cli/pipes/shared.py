@@ -98,7 +98,8 @@ class Shared:
     def __post_init__(self) -> None:
         zone_of(self.time_zone)  # raises for a wrong one
         if SETTING in pairs(self.conf, "--conf"):
-            raise UsageError(f"--conf {SETTING}: give --time-zone instead, which also holds for --since")
+            text = f"--conf {SETTING}: give --time-zone instead, which also holds for --since"
+            raise UsageError(text, what="--conf", value=SETTING)
 
     @property
     def zone(self) -> tzinfo:
