@@ -23,7 +23,7 @@ MATCHES: Final[dict[str, int]] = {
     "columnar": 20,
     "coordinator": 20,
     "core": 40,
-    "protocol": 80,
+    "protocol": 25,
     "proxy": 30,
     "runtime": 20,
     "spark": 330,

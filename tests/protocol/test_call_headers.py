@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.protocol import recorded
+from tests.support import about
 
 from sparrowmq.core.errors import HeaderError
 from sparrowmq.protocol import call_headers as h
@@ -44,5 +45,5 @@ def test_every_recorded_request_is_read_and_written_with_the_same_fields(code: C
 
 
 def test_an_end_without_its_offsets_is_refused_by_name() -> None:
-    with pytest.raises(HeaderError, match="tranStateTableOffset"):
+    with pytest.raises(HeaderError, check=about(what="tranStateTableOffset")):
         from_ext(h.EndTransactionRequest, {"producerGroup": "p", "commitOrRollback": "8"})

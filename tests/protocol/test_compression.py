@@ -9,6 +9,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.core.errors import RecordError
 from sparrowmq.protocol.compression import compress, decompress
@@ -49,7 +50,7 @@ def test_cut_bodies_are_refused(kind: CompressionType) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tail", [b"x", b"x" * 5000])
 def test_bytes_after_the_end_are_refused(kind: CompressionType, tail: bytes) -> None:
-    with pytest.raises(RecordError, match="after its end"):
+    with pytest.raises(RecordError, check=about(what="end")):
         decompress(compress(BODY, kind) + tail, with_compression(0, kind))
 
 
@@ -58,7 +59,7 @@ def test_output_is_bounded(kind: CompressionType) -> None:
     packed = compress(BODY, kind)
     flag = with_compression(0, kind)
     assert decompress(packed, flag, bytes_max=len(BODY)) == BODY
-    with pytest.raises(RecordError, match=f"more than the limit of {len(BODY) - 1} bytes"):
+    with pytest.raises(RecordError, check=about(limit=len(BODY) - 1)):
         decompress(packed, flag, bytes_max=len(BODY) - 1)
 
 
@@ -68,7 +69,7 @@ def test_a_bomb_stops_at_the_bound(kind: CompressionType) -> None:
     packed = compress(bytes(32 * 1024 * 1024), kind)
     half = len(packed) // 2
     for bomb in (packed, packed[:half] + b"\xff" * half, packed[:-4] + b"\xff" * 4):
-        with pytest.raises(RecordError, match="more than the limit of 1000 bytes"):
+        with pytest.raises(RecordError, check=about(limit=1000)):
             decompress(bomb, with_compression(0, kind), bytes_max=1000)
 
 
@@ -78,7 +79,7 @@ def test_small_blocks_are_counted_together() -> None:
     packed = b""
     for _ in range(20):
         packed += codec.compress(rng.randbytes(500)) + codec.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
-    with pytest.raises(RecordError, match="more than the limit of 1000 bytes"):
+    with pytest.raises(RecordError, check=about(limit=1000)):
         decompress(packed[:9000] + b"\xff" * 600, with_compression(0, CompressionType.ZSTD), bytes_max=1000)
 
 
@@ -99,7 +100,7 @@ def test_a_zstandard_frame_may_end_anywhere_in_what_is_fed_at_once(over: int) ->
         body += rng.randbytes(1)
     flag = with_compression(0, CompressionType.ZSTD)
     assert decompress(packed, flag, bytes_max=len(body)) == body
-    with pytest.raises(RecordError, match=f"more than the limit of {len(body) - 1} bytes"):
+    with pytest.raises(RecordError, check=about(limit=len(body) - 1)):
         decompress(packed, flag, bytes_max=len(body) - 1)
 
 
@@ -113,7 +114,7 @@ def test_frames_without_a_content_size_are_read() -> None:
 
 @pytest.mark.parametrize("bits", [0x400, 0x500, 0x700])
 def test_unknown_types_are_refused(bits: int) -> None:
-    with pytest.raises(RecordError, match=f"{bits:#x} in sysFlag"):
+    with pytest.raises(RecordError, check=about(what="sysFlag", value=bits | COMPRESSED)):
         decompress(b"", bits | COMPRESSED)
 
 

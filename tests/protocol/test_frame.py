@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocol import recorded
+from tests.support import about
 
 from sparrowmq.core.errors import FrameError
 from sparrowmq.protocol import frame as frames
@@ -253,29 +254,29 @@ def test_the_smallest_frame_has_neither_header_nor_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "text"),
+    ("data", "facts"),
     [
-        (with_prefix(-1, 0), "too small"),
-        (with_prefix(-(2**31), 0), "too small"),
-        (with_prefix(0, 0), "too small"),
-        (with_prefix(3, 0), "too small"),
-        (with_prefix(4, 1), "does not fit"),
-        (with_prefix(20, 17), "^a header of 17 bytes does not fit its frame of 24 bytes$"),
-        (with_prefix(FRAME_BYTES_MAX - 4, 0xFFFFFF), "does not fit"),
-        (with_prefix(20, 0xFFFFFF), "does not fit"),
-        (with_prefix(FRAME_BYTES_MAX - 3, 4), "over the limit"),
-        (with_prefix(2**31 - 1, 4), "over the limit"),
+        (with_prefix(-1, 0), {"what": "length", "value": -1}),
+        (with_prefix(-(2**31), 0), {"what": "length"}),
+        (with_prefix(0, 0), {"what": "length"}),
+        (with_prefix(3, 0), {"what": "length", "value": 3}),
+        (with_prefix(4, 1), {"what": "header"}),
+        (with_prefix(20, 17), {"what": "header", "value": 17, "limit": 24}),
+        (with_prefix(FRAME_BYTES_MAX - 4, 0xFFFFFF), {"what": "header"}),
+        (with_prefix(20, 0xFFFFFF), {"what": "header"}),
+        (with_prefix(FRAME_BYTES_MAX - 3, 4), {"what": "frame"}),
+        (with_prefix(2**31 - 1, 4), {"what": "frame"}),
     ],
 )
-def test_wrong_lengths_are_refused(data: bytes, text: str) -> None:
-    with pytest.raises(FrameError, match=text):
+def test_wrong_lengths_are_refused(data: bytes, facts: dict[str, object]) -> None:
+    with pytest.raises(FrameError, check=about(**facts)):
         FrameReader().feed(data)
 
 
 def test_a_frame_of_exactly_the_limit_is_read() -> None:
     whole = frame(b"{}", b"b" * 90)
     assert FrameReader(len(whole)).feed(whole) == [(0, b"{}", b"b" * 90)]
-    with pytest.raises(FrameError, match=f"{len(whole)} bytes is over the limit of {len(whole) - 1}"):
+    with pytest.raises(FrameError, check=about(what="frame", value=len(whole), limit=len(whole) - 1)):
         FrameReader(len(whole) - 1).feed(whole)
 
 
@@ -342,7 +343,7 @@ def test_a_compact_header_cut_short_is_refused(size: int) -> None:
 
 def test_a_compact_header_with_a_tail_is_refused() -> None:
     _, header, _ = recorded.raw(COMPACT)
-    with pytest.raises(FrameError, match="21 bytes of fields, 22 follow"):
+    with pytest.raises(FrameError, check=about(what="fields", value=21, limit=22)):
         decode(1, header + b"x", b"")
 
 
@@ -371,7 +372,7 @@ def test_json_headers_that_cannot_be_read_are_refused(header: bytes) -> None:
 
 @pytest.mark.parametrize("kind", [2, 22, 255])
 def test_unknown_header_types_are_refused(kind: int) -> None:
-    with pytest.raises(FrameError, match=str(kind)):
+    with pytest.raises(FrameError, check=about(what="type", value=kind)):
         decode(kind, REQUEST_HEADER, b"")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.protocol import recorded
+from tests.support import about
 
 from sparrowmq.core.errors import HeaderError
 from sparrowmq.protocol import headers as h
@@ -107,7 +107,7 @@ def test_every_recorded_send_in_letters_is_understood() -> None:
     seen = refused = 0
     for exchange, command in recorded.requests(Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, 325):
         if "c" not in command.ext:
-            with pytest.raises(HeaderError, match="'defaultTopic' is missing"):
+            with pytest.raises(HeaderError, check=about(what="defaultTopic", value=None)):
                 h.send_from_v2(command.ext)
             refused += 1
             continue
@@ -180,13 +180,13 @@ def test_each_required_field_is_named_when_it_is_missing(type_: type[h.Header]) 
     assert isinstance(h.from_ext(type_, whole), type_)
     for info in required:
         rest = {name: value for name, value in whole.items() if name != info.encode_name}
-        with pytest.raises(HeaderError, match=f"{type_.__name__}.*'{info.encode_name}' is missing"):
+        with pytest.raises(HeaderError, check=about(what=info.encode_name, value=None)):
             h.from_ext(type_, rest)
 
 
 @pytest.mark.parametrize("value", ["", "x", "1.5", " 1", "2147483648", "-2147483649", "9" * 400])
 def test_a_bad_number_is_named_with_its_value(value: str) -> None:
-    with pytest.raises(HeaderError, match=f"'queueId' is '{re.escape(value[:80])}'"):
+    with pytest.raises(HeaderError, check=about(what="queueId", value=value[:80])):
         h.from_ext(h.GetMinOffsetRequest, {"topic": "T", "queueId": value})
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocol import archives, recorded
+from tests.support import about
 
 from sparrowmq.core.errors import JavaJsonError
 from sparrowmq.core.message import MessageQueue
@@ -109,7 +110,7 @@ def test_references_in_plain_json_do_not_need_the_reader(value: Any, indent: int
 )
 def test_what_needs_the_reader_can_be_limited(text: str) -> None:
     data = text.encode("latin-1")
-    with pytest.raises(JavaJsonError, match=rf"^{len(data)} bytes are not plain JSON .* up to 3 bytes only"):
+    with pytest.raises(JavaJsonError, check=about(value=len(data), limit=3)):
         loads(data, dialect_max=3)
 
 
@@ -189,7 +190,7 @@ def test_the_place_of_a_fault_is_named() -> None:
     for wrong in (b"{{}:1 2:3}", b"{{}:1:2}", b"{{}:1 ]", b"{{}:[1 2]}"):
         with pytest.raises(JavaJsonError, match="unexpected"):
             loads(wrong)
-    with pytest.raises(JavaJsonError, match="not UTF-8 at byte 4"):
+    with pytest.raises(JavaJsonError, check=about(what="UTF-8", value=4)):
         loads(b'{0:"\xff"}')
 
 
@@ -202,7 +203,7 @@ def test_deep_nesting_is_refused(unit: str) -> None:
 def test_depth_is_bounded_in_the_dialect() -> None:
     fits = b"{0:" * (DEPTH_MAX - 1) + b"{{}:1}" + b"}" * (DEPTH_MAX - 1)
     assert loads(fits)
-    with pytest.raises(JavaJsonError, match=f"deeper than {DEPTH_MAX}"):
+    with pytest.raises(JavaJsonError, check=about(what="depth", limit=DEPTH_MAX)):
         loads(b"[" + fits + b"]")
 
 

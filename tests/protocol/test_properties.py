@@ -76,7 +76,7 @@ def test_text_that_is_no_unicode_is_refused() -> None:
 def test_the_limit_counts_bytes() -> None:
     fits = {"a": "é" * ((PROPERTIES_BYTES_MAX - 3) // 2)}
     assert len(properties.encode(fits)) == PROPERTIES_BYTES_MAX
-    with pytest.raises(InvalidMessageError, match=f"{PROPERTIES_BYTES_MAX + 1} bytes, the limit is"):
+    with pytest.raises(InvalidMessageError, check=about(part="properties", limit=PROPERTIES_BYTES_MAX)):
         properties.encode({"ab": fits["a"]})
 
 

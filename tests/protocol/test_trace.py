@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.core.errors import RecordError
 from sparrowmq.protocol.trace import (
@@ -155,10 +156,10 @@ def test_records_that_are_cut_short_or_hold_no_numbers_are_refused(trace: Trace)
     fields = encode_trace(trace).removesuffix("\x02").split("\x01")
     least = {"Pub": 13, "SubAfter": 6}.get(fields[0], len(fields))
     for count in range(1, least):
-        with pytest.raises(RecordError, match=f"a trace record {fields[0]}"):
+        with pytest.raises(RecordError, check=about(what=fields[0], value=count)):
             decode_traces("\x01".join(fields[:count]))
     number = 3 if fields[0] == "SubAfter" else 1
-    with pytest.raises(RecordError, match="cannot be read"):
+    with pytest.raises(RecordError, check=about(what=fields[0])):
         decode_traces("\x01".join([*fields[:number], "x", *fields[number + 1 :]]))
 
 

@@ -47,7 +47,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
                 properties,
             )
     except struct.error as error:
-        raise RecordError(f"a message does not fit a batch: {error}") from None
+        raise RecordError(f"a message does not fit a batch: {error}", what="message") from None
     return b"".join(parts)
 
 
@@ -58,7 +58,7 @@ def decode_batch(body: bytes) -> list[BatchItem]:
     """
     position, end = 0, len(body)
     if not end:
-        raise RecordError("a batch without any message")
+        raise RecordError("a batch without any message", what="batch")
     unpack_head, unpack_size = _READ_HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
     items: list[BatchItem] = []
     try:
@@ -74,12 +74,14 @@ def decode_batch(body: bytes) -> list[BatchItem]:
             ):
                 raise RecordError(
                     f"batch message at byte {position}: total size {size} is not 22 + body {body_size} + "
-                    f"properties {properties_size}"
+                    f"properties {properties_size}",
+                    value=position,
                 )
             items.append((flag, body[start:properties_at], body[properties_at + 2 : position + size]))
             position += size
     except struct.error:
-        raise RecordError(f"a batch of {end} bytes ends within the message at byte {position}") from None
+        text = f"a batch of {end} bytes ends within the message at byte {position}"
+        raise RecordError(text, value=position) from None
     if position != end:
         raise RecordError(f"a batch of {end} bytes should have {position} by the size of its last message")
     return items

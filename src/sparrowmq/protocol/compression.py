@@ -62,16 +62,19 @@ def decompress(body: bytes, sys_flag: int, *, bytes_max: int = DECOMPRESSED_BYTE
         elif kind == CompressionType.ZSTD:
             data, whole = _decompress_zstd(body, bytes_max)
         else:
-            raise CompressedBodyError(f"compression type {kind:#x} in sysFlag {sys_flag:#x} is unknown")
+            text = f"compression type {kind:#x} in sysFlag {sys_flag:#x} is unknown"
+            raise CompressedBodyError(text, what="sysFlag", value=sys_flag)
     except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError) as error:
         raise CompressedBodyError(f"a compressed body of {len(body)} bytes cannot be read: {error}") from None
     if len(data) > bytes_max:
         raise CompressedBodyError(
-            f"a compressed body of {len(body)} bytes holds more than the limit of {bytes_max} bytes"
+            f"a compressed body of {len(body)} bytes holds more than the limit of {bytes_max} bytes",
+            limit=bytes_max,
         )
     if not whole:
         raise CompressedBodyError(
-            f"a compressed body of {len(body)} bytes is cut short or has bytes after its end"
+            f"a compressed body of {len(body)} bytes is cut short or has bytes after its end",
+            what="end",
         )
     return data
 

@@ -152,7 +152,7 @@ def decode(kind: int, header: bytes, body: bytes) -> Command:
         return _from_json(header, body)
     if kind == COMPACT_HEADER:
         return _from_compact(header, body)
-    raise FrameError(f"header type {kind} is neither JSON (0) nor compact (1)")
+    raise FrameError(f"header type {kind} is neither JSON (0) nor compact (1)", what="type", value=kind)
 
 
 def _text(value: Any) -> str:
@@ -206,7 +206,10 @@ def _from_compact(header: bytes, body: bytes) -> Command:
         position += 4
         if total < 0 or position + total != len(header):
             raise FrameError(
-                f"a compact header names {total} bytes of fields, {len(header) - position} follow"
+                f"a compact header names {total} bytes of fields, {len(header) - position} follow",
+                what="fields",
+                value=total,
+                limit=len(header) - position,
             )
         ext: dict[str, str] = {}
         while position < len(header):
@@ -329,7 +332,10 @@ class FrameReader:
         if start[:2] == b"\x16\x03":
             return FrameError("a TLS handshake arrived on a port without TLS; turn TLS off at the client")
         if length > self._frame_bytes_max - 4:
-            return FrameError(f"a frame of {length + 4} bytes is over the limit of {self._frame_bytes_max}")
+            text = f"a frame of {length + 4} bytes is over the limit of {self._frame_bytes_max}"
+            return FrameError(text, what="frame", value=length + 4, limit=self._frame_bytes_max)
         if length < 4:
-            return FrameError(f"a frame length of {length} is too small: a frame has at least 8 bytes")
-        return FrameError(f"a header of {header_length} bytes does not fit its frame of {length + 4} bytes")
+            text = f"a frame length of {length} is too small: a frame has at least 8 bytes"
+            return FrameError(text, what="length", value=length)
+        text = f"a header of {header_length} bytes does not fit its frame of {length + 4} bytes"
+        return FrameError(text, what="header", value=header_length, limit=length + 4)

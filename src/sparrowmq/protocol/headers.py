@@ -65,13 +65,15 @@ def _refusal(type_: type[msgspec.Struct], fields: Mapping[str, object]) -> Heade
     for info in msgspec.structs.fields(type_):
         if info.encode_name not in fields:
             if info.required:
-                return HeaderError(f"{type_.__name__}: the required field {info.encode_name!r} is missing")
+                text = f"{type_.__name__}: the required field {info.encode_name!r} is missing"
+                return HeaderError(text, what=info.encode_name)
             continue
         try:
             msgspec.convert(fields[info.encode_name], info.type, strict=False)
         except msgspec.ValidationError as error:
             value = str(fields[info.encode_name])[:80]
-            return HeaderError(f"{type_.__name__}: the field {info.encode_name!r} is {value!r}: {error}")
+            text = f"{type_.__name__}: the field {info.encode_name!r} is {value!r}: {error}"
+            return HeaderError(text, what=info.encode_name, value=value)
     raise AssertionError(f"{type_.__name__} has fields that cannot be converted together")
 
 

@@ -77,7 +77,9 @@ def loads(data: bytes, *, dialect_max: int | None = None) -> Any:
         if dialect_max is not None and len(data) > dialect_max:
             raise JavaJsonError(
                 f"{len(data)} bytes are not plain JSON ({error}), and Java's dialect is read here up to "
-                f"{dialect_max} bytes only; send plain JSON, with quoted keys"
+                f"{dialect_max} bytes only; send plain JSON, with quoted keys",
+                value=len(data),
+                limit=dialect_max,
             ) from None
     try:
         quoted = quote_bare_keys(data)
@@ -88,7 +90,8 @@ def loads(data: bytes, *, dialect_max: int | None = None) -> Any:
     try:
         return _Reader(data.decode()).document()
     except UnicodeDecodeError as error:
-        raise JavaJsonError(f"{len(data)} bytes of JSON are not UTF-8 at byte {error.start}") from None
+        text = f"{len(data)} bytes of JSON are not UTF-8 at byte {error.start}"
+        raise JavaJsonError(text, what="UTF-8", value=error.start) from None
 
 
 def quote_bare_keys(data: bytes) -> bytes:
@@ -128,7 +131,8 @@ class _Reader:
 
     def _value(self, token: str, depth: int) -> Any:
         if depth > DEPTH_MAX:
-            raise JavaJsonError(f"JSON nests deeper than {DEPTH_MAX} levels at character {self._position}")
+            text = f"JSON nests deeper than {DEPTH_MAX} levels at character {self._position}"
+            raise JavaJsonError(text, what="depth", value=self._position, limit=DEPTH_MAX)
         if token == "{":
             return self._object(depth)
         if token == "[":

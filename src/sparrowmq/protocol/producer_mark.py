@@ -106,7 +106,9 @@ def find_mark(properties: bytes) -> Mark | None:
     if parts is None or digits is None or not _is_number(digits) or not _is_number(parts[2]):
         raise RecordError(
             f"{PROPERTY_PRODUCER}={named[:100]!r} with {PROPERTY_SEQUENCE}={(digits or b'')[:30]!r} is not "
-            f"a producer's mark"
+            f"a producer's mark",
+            what="mark",
+            value=named,
         )
     return Mark(parts[1].decode(), int(parts[2]), int(digits), parts[3])
 
@@ -130,9 +132,11 @@ def first_of_run(texts: Iterable[bytes]) -> tuple[Mark | None, int]:
             continue  # as SparrowMQ's clients write it
         wanted = None if first is None else first._replace(sequence=first.sequence + count - 1)
         if find_mark(text) != wanted:
-            raise RecordError(f"message {count} of a batch does not continue the numbers of the first")
+            told = f"message {count} of a batch does not continue the numbers of the first"
+            raise RecordError(told, what="message", value=count)
     if first is not None and first.sequence + count - 1 > NUMBER_MAX:
-        raise RecordError(f"sequence {first.sequence} of {count} messages is too large")
+        told = f"sequence {first.sequence} of {count} messages is too large"
+        raise RecordError(told, what="sequence", value=first.sequence, limit=NUMBER_MAX)
     return first, count
 
 
@@ -207,5 +211,6 @@ def find_end(properties: bytes) -> ProducerEnd:
     except ValueError:
         note = None
     if parts is None or not topic or not isinstance(note, str) or int(parts[2]) > NUMBER_MAX:
-        raise RecordError(f"{properties[:120]!r} is not the end of idempotent producers")
+        text = f"{properties[:120]!r} is not the end of idempotent producers"
+        raise RecordError(text, what="end")
     return ProducerEnd(topic.decode("utf-8", "replace"), parts[1].decode(), int(parts[2]), note)

@@ -159,7 +159,9 @@ def encode_record(
 def _check_hosts(born_host: bytes, store_host: bytes) -> None:
     for host in (born_host, store_host):
         if len(host) not in (8, 20):
-            raise RecordError(f"a packed host takes 8 or 20 bytes, not {len(host)}")
+            raise RecordError(
+                f"a packed host takes 8 or 20 bytes, not {len(host)}", what="host", value=len(host)
+            )
 
 
 def _unfit(error: Exception, topic_bytes: int, properties_bytes: int) -> RecordError:
@@ -180,26 +182,44 @@ def _parts(
     """
     end = position + size
     if size < RECORD_FIXED_BYTES or end > limit:
-        raise RecordError(f"record at byte {position}: size {size}, but {limit - position} bytes are there")
+        raise RecordError(
+            f"record at byte {position}: size {size}, but {limit - position} bytes are there",
+            what="size",
+            value=position,
+        )
     length_at = body_at + body_size
     if body_size < 0 or length_at > end - 3:
-        raise RecordError(f"record at byte {position}: body of {body_size} bytes in a record of {size}")
+        raise RecordError(
+            f"record at byte {position}: body of {body_size} bytes in a record of {size}",
+            what="body",
+            value=position,
+        )
     if magic == RECORD_MAGIC_V1:
         topic_at = length_at + 1
         topic_size = buffer[length_at]
         if topic_size > TOPIC_BYTES_MAX_V1:
-            raise RecordError(f"record at byte {position}: negative topic length {topic_size - 256}")
+            raise RecordError(
+                f"record at byte {position}: negative topic length {topic_size - 256}",
+                what="topic",
+                value=position,
+            )
     else:
         topic_at = length_at + 2
         topic_size = _TOPIC_SIZE_V2.unpack_from(buffer, length_at)[0]
     topic_end = topic_at + topic_size
     if topic_size < 0 or topic_end > end - 2:
-        raise RecordError(f"record at byte {position}: topic of {topic_size} bytes in a record of {size}")
+        raise RecordError(
+            f"record at byte {position}: topic of {topic_size} bytes in a record of {size}",
+            what="topic",
+            value=position,
+        )
     properties_size = _SHORT.unpack_from(buffer, topic_end)[0]
     if properties_size < 0 or topic_end + 2 + properties_size != end:
         raise RecordError(
             f"record at byte {position}: size {size} is not the sum of its parts, "
-            f"properties have {properties_size} bytes"
+            f"properties have {properties_size} bytes",
+            what="properties",
+            value=position,
         )
     return topic_at, topic_end, topic_end + 2
 
@@ -208,13 +228,23 @@ def _check_prefix(buffer: Buffer, position: int, limit: int) -> None:
     """Raise the error for a record whose head does not fit or whose magic is unknown."""
     rest = limit - position
     if rest < _PREFIX.size:
-        raise RecordError(f"record at byte {position}: {rest} bytes are too few for a record")
+        raise RecordError(
+            f"record at byte {position}: {rest} bytes are too few for a record", what="size", value=position
+        )
     size, magic = _PREFIX.unpack_from(buffer, position)
     if magic == BLANK_MAGIC:
-        raise RecordError(f"record at byte {position}: blank of {size} bytes, the end of a file")
+        raise RecordError(
+            f"record at byte {position}: blank of {size} bytes, the end of a file",
+            what="blank",
+            value=position,
+        )
     if magic not in (RECORD_MAGIC_V1, RECORD_MAGIC_V2):
-        raise RecordError(f"record at byte {position}: unknown magic {magic:#010x}")
-    raise RecordError(f"record at byte {position}: size {size}, but {rest} bytes are there")
+        raise RecordError(
+            f"record at byte {position}: unknown magic {magic:#010x}", what="magic", value=position
+        )
+    raise RecordError(
+        f"record at byte {position}: size {size}, but {rest} bytes are there", what="size", value=position
+    )
 
 
 def decode_record(buffer: Buffer, position: int = 0, *, check_crc: bool = False) -> StoredRecord:
@@ -243,9 +273,11 @@ def decode_record(buffer: Buffer, position: int = 0, *, check_crc: bool = False)
         body = bytes(buffer[body_at : body_at + body_size])
         topic = str(buffer[topic_at:topic_end], "utf-8")
     except _CONVERTIBLE as error:
-        raise RecordError(f"record at byte {position}: {error}") from None
+        raise RecordError(f"record at byte {position}: {error}", value=position) from None
     if check_crc and crc32(body) & CRC_MASK != crc:
-        raise RecordError(f"record at byte {position}: the body's CRC is not the stored one")
+        raise RecordError(
+            f"record at byte {position}: the body's CRC is not the stored one", what="CRC", value=position
+        )
     return StoredRecord(
         size,
         magic,
@@ -312,12 +344,18 @@ def find_properties(buffer: Buffer, position: int) -> bytes:
             topic_size = _TOPIC_SIZE_V2.unpack_from(buffer, topic_at)[0]
             properties_at = topic_at + 4 + topic_size
         if body_size < 0 or topic_size < 0:
-            raise RecordError(f"record at byte {position}: a length is negative")
+            raise RecordError(
+                f"record at byte {position}: a length is negative", what="topic", value=position
+            )
         end = properties_at + _SHORT.unpack_from(buffer, properties_at - 2)[0]
     except (struct.error, IndexError) as error:
-        raise RecordError(f"record at byte {position}: {error}") from None
+        raise RecordError(f"record at byte {position}: {error}", value=position) from None
     if end != position + size:
-        raise RecordError(f"record at byte {position}: size {size} is not the sum of its parts")
+        raise RecordError(
+            f"record at byte {position}: size {size} is not the sum of its parts",
+            what="properties",
+            value=position,
+        )
     return bytes(buffer[properties_at:end])
 
 
@@ -342,9 +380,11 @@ def check_record(view: Buffer, position: int, limit: int) -> int:
         topic_at, topic_end, _ = _parts(view, position, limit, size, magic, body_at, body_size)
         str(view[topic_at:topic_end], "utf-8")
     except _CONVERTIBLE as error:
-        raise RecordError(f"record at byte {position}: {error}") from None
+        raise RecordError(f"record at byte {position}: {error}", value=position) from None
     if body_size and crc32(view[body_at : body_at + body_size]) & CRC_MASK != crc:
-        raise RecordError(f"record at byte {position}: the body's CRC is not the stored one")
+        raise RecordError(
+            f"record at byte {position}: the body's CRC is not the stored one", what="CRC", value=position
+        )
     return int(size)
 
 

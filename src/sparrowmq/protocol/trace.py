@@ -184,7 +184,9 @@ def decode_traces(text: str) -> list[Trace]:
             found.append(reader(fields))
         except (IndexError, ValueError) as error:
             raise RecordError(
-                f"a trace record {fields[0]} of {len(fields)} fields cannot be read: {error}"
+                f"a trace record {fields[0]} of {len(fields)} fields cannot be read: {error}",
+                what=fields[0],
+                value=len(fields),
             ) from None
     return found
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import about
 
 import sparrowmq
 from sparrowmq.core.errors import BodyError, JavaJsonError
@@ -162,16 +163,15 @@ class TestRequests:
         read = Sample.decode_request(padded(text, most))
         assert read == Sample.decode(text.encode())
         assert (read.a_number, read.a_list) == (5, [1])
-        with pytest.raises((BodyError, JavaJsonError), match=rf"{most + 1} bytes") as refused:
+        with pytest.raises((BodyError, JavaJsonError), check=about(value=most + 1, limit=most)):
             Sample.decode_request(padded(text, most + 1))
-        assert str(most) in str(refused.value)
 
     def test_references_are_plain(self) -> None:
         text = '{"aNumber":5,"aList":[1],"other":{"$ref":"$.x"}}'
         assert Sample.decode_request(padded(text, REQUEST_BYTES_MAX)).a_number == 5
 
     def test_another_limit(self) -> None:
-        with pytest.raises(BodyError, match=r"^the body has 11 bytes, the limit for Sample is 10; send less"):
+        with pytest.raises(BodyError, check=about(what="Sample", value=11, limit=10)):
             read_request(b" " * 11, Sample, bytes_max=10)
 
     def test_a_heartbeat_brings_so_much_at_most(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.core.errors import RecordError
 from sparrowmq.core.ids import pack_host
@@ -184,7 +185,7 @@ def test_a_record_cut_anywhere_is_refused(data: bytes) -> None:
 def test_a_record_with_a_tail_is_read_and_its_size_says_where_it_ends(data: bytes) -> None:
     assert r.decode_record(data + b"tail") == r.decode_record(data)
     assert r.check_record(data + b"tail", 0, len(data) + 4) == len(data)
-    with pytest.raises(RecordError, match=f"at byte {len(data)}"):
+    with pytest.raises(RecordError, check=about(value=len(data))):
         r.decode_records(data + b"tail")
 
 
@@ -220,9 +221,9 @@ def test_every_length_wrong_is_refused(data: bytes, place: int, form: str, right
             continue
         copy = broken(data, place, form, value)
         for long in (copy, copy + bytes(70_000)):
-            with pytest.raises(RecordError, match="at byte 0"):
+            with pytest.raises(RecordError, check=about(value=0)):
                 r.decode_record(long)
-            with pytest.raises(RecordError, match="at byte 0"):
+            with pytest.raises(RecordError, check=about(value=0)):
                 r.check_record(long, 0, len(long))
 
 
@@ -230,9 +231,9 @@ def test_every_length_wrong_is_refused(data: bytes, place: int, form: str, right
 def test_a_body_that_ends_where_the_record_does_leaves_no_room_for_the_rest(data: bytes, place: int) -> None:
     for room in range(-4, 3):
         copy = broken(data, place, ">i", len(data) - place - 4 - room)
-        with pytest.raises(RecordError, match="body of"):
+        with pytest.raises(RecordError, check=about(what="body", value=0)):
             r.decode_record(copy)
-        with pytest.raises(RecordError, match="body of"):
+        with pytest.raises(RecordError, check=about(what="body", value=0)):
             r.check_record(copy, 0, len(copy))
 
 
@@ -243,23 +244,23 @@ def test_a_negative_topic_is_refused_though_the_parts_add_up() -> None:
     struct.pack_into(">h", data, topic_at, -10)
     struct.pack_into(">h", data, topic_at + 2 - 10, len(data) - (topic_at + 2 - 10) - 2)
     for read in (r.decode_record, lambda copy: r.find_properties(copy, 0)):
-        with pytest.raises(RecordError, match=r"topic of -10 bytes|a length is negative"):
+        with pytest.raises(RecordError, check=about(what="topic", value=0)):
             read(bytes(data))
 
 
 @pytest.mark.parametrize("magic", [0, 1, 0xDAA320A8, 0xFFFFFFFF])
 def test_an_unknown_magic_is_refused(magic: int) -> None:
     data = broken(V1, 4, ">I", magic)
-    with pytest.raises(RecordError, match=f"unknown magic {magic:#010x}"):
+    with pytest.raises(RecordError, check=about(what="magic", value=0)):
         r.decode_record(data)
-    with pytest.raises(RecordError, match=f"unknown magic {magic:#010x}"):
+    with pytest.raises(RecordError, check=about(what="magic", value=0)):
         r.check_record(data, 0, len(data))
 
 
 def test_a_record_is_checked_wherever_it_starts() -> None:
     for data in (V1, V6, V2):
         assert r.check_record(b"abc" + data, 3, len(data) + 3) == len(data)
-        with pytest.raises(RecordError, match="at byte 3"):
+        with pytest.raises(RecordError, check=about(value=3)):
             r.check_record(b"abc" + data, 3, len(data) + 2)
 
 
@@ -267,16 +268,16 @@ def test_a_blank_ends_a_file() -> None:
     data = V1 + BLANK
     assert r.check_record(data, len(V1), len(data)) == 0
     assert r.check_record(data + V1, len(V1), len(data)) == 0
-    with pytest.raises(RecordError, match="blank of 900 bytes"):
+    with pytest.raises(RecordError, check=about(what="blank")):
         r.decode_record(data, len(V1))
-    with pytest.raises(RecordError, match="blank of 900 bytes"):
+    with pytest.raises(RecordError, check=about(what="blank")):
         r.decode_record(BLANK + V1)
-    with pytest.raises(RecordError, match="7 bytes are too few"):
+    with pytest.raises(RecordError, check=about(what="size", value=len(V1))):
         r.check_record(data, len(V1), len(data) - 1)
 
 
 def test_zeros_are_no_record() -> None:
-    with pytest.raises(RecordError, match="unknown magic"):
+    with pytest.raises(RecordError, check=about(what="magic", value=0)):
         r.check_record(bytes(4096), 0, 4096)
 
 
@@ -284,9 +285,9 @@ def test_zeros_are_no_record() -> None:
 def test_a_changed_body_is_noticed(place: int) -> None:
     data = broken(V1, place, ">B", 0)
     assert r.decode_record(data).body != b"hello"
-    with pytest.raises(RecordError, match="CRC"):
+    with pytest.raises(RecordError, check=about(what="CRC")):
         r.decode_record(data, check_crc=True)
-    with pytest.raises(RecordError, match="CRC"):
+    with pytest.raises(RecordError, check=about(what="CRC")):
         r.check_record(data, 0, len(data))
 
 
@@ -305,9 +306,9 @@ def test_a_crc_has_no_top_bit() -> None:
 
 def test_a_topic_that_is_no_text_is_refused() -> None:
     data = r.encode_record(**FIELDS | {"topic": b"\xff\xfe"})
-    with pytest.raises(RecordError, match="at byte 0"):
+    with pytest.raises(RecordError, check=about(value=0)):
         r.decode_record(data)
-    with pytest.raises(RecordError, match="at byte 0"):
+    with pytest.raises(RecordError, check=about(value=0)):
         r.check_record(data, 0, len(data))
 
 
@@ -413,5 +414,5 @@ def test_properties_of_a_damaged_record_are_its_properties_or_an_error(
     ],
 )
 def test_negative_lengths_hide_no_properties(data: bytes, place: int, form: str, value: int) -> None:
-    with pytest.raises(RecordError, match="at byte 3"):
+    with pytest.raises(RecordError, check=about(value=3)):
         r.find_properties(b"abc" + broken(data, place, form, value), 3)
