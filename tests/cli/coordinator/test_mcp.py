@@ -132,14 +132,33 @@ def test_arguments_are_those_of_the_route(description: Any) -> None:
     path, query = tool.target({"topic": "a/../b?c", "key": "k", "heads": True, "count": 3})
     assert path == "/cluster/messages/a%2F..%2Fb%3Fc/by-key"
     assert query == {"key": "k", "heads": "true", "count": "3"}
-    for given, text in (({"topic": "T"}, "needs the argument key"), ({"body": 1}, "has no argument 'body'")):
+    for given, text in (
+        ({"topic": "T"}, "needs the argument key"),
+        ({"body": 1}, "has no argument 'body'"),
+        ({"topic": ["T"], "key": "k"}, "not a list"),
+        ({"topic": "T", "key": {}}, "not an object"),
+    ):
         with pytest.raises(ArgumentError, match=text):
             tool.target(given)
 
 
 @pytest.mark.parametrize(
     "page",
-    [None, 7, "", "groups", "//evil.example/x", "/\\evil.example", "/a?b", "/a#b", "/a\nb", "/" + "x" * 1000],
+    [
+        *(
+            None,
+            7,
+            "",
+            "groups",
+            "//evil.example/x",
+            "/\\evil.example",
+            "/a?b",
+            "/a#b",
+            "/a\nb",
+            "/" + "x" * 1000,
+        ),
+        *("/../other", "/groups/%2e%2E/%2e./other"),
+    ],
 )
 def test_plan_links_to_pages_of_this_console_only(page: object) -> None:
     with pytest.raises(ArgumentError, match="page must be"):
@@ -147,7 +166,14 @@ def test_plan_links_to_pages_of_this_console_only(page: object) -> None:
 
 
 def test_fields_of_a_plan_have_bounds() -> None:
-    for fields in ([], {str(one): "" for one in range(51)}, {"a": {}}, {"a": "x" * 2001}):
+    for fields in (
+        [],
+        {str(one): "" for one in range(51)},
+        {"a": {}},
+        {"a": [1]},
+        {"a": "x" * 2001},
+        {"x" * 2001: ""},
+    ):
         with pytest.raises(ArgumentError):
             plan_link(URL, {"page": "/new/topic", "fields": fields})
     assert (
@@ -163,6 +189,8 @@ def test_fields_of_a_plan_have_bounds() -> None:
         ("[]", mcp.INVALID),
         ('{"id": 1}', mcp.INVALID),
         ('{"id": 1, "method": 7}', mcp.INVALID),
+        ('{"id": NaN, "method": "ping"}', mcp.INVALID),
+        ('{"id": [1], "method": "ping"}', mcp.INVALID),
         ('{"id": 1, "method": "resources/list"}', mcp.NO_METHOD),
         ('{"id": 1, "method": "tools/call", "params": [1]}', mcp.ARGUMENTS),
         ('{"id": 1, "method": "tools/call", "params": {"name": "delete_topic"}}', mcp.ARGUMENTS),
@@ -173,6 +201,16 @@ def test_line_that_is_no_request_gets_an_error(line: str, code: int) -> None:
     tool = Tool("services", "/services", "", frozenset(), frozenset(), {})
     answer = mcp.ToolServer(URL, {"services": tool}).answer(line.encode())
     assert answer is not None and answer["error"]["code"] == code
+
+
+@pytest.mark.parametrize("count", ["[" * 700 + "]" * 700, '["\\ud800"]'], ids=["deep", "surrogate"])
+def test_argument_that_no_address_can_have_does_not_end_the_server(count: str) -> None:
+    tool = Tool("services", "/services", "", frozenset(), frozenset(), {"count": {}})
+    line = '{"id": 1, "method": "tools/call", "params": {"name": "services", "arguments": {"count": %s}}}'
+    answer = mcp.ToolServer(f"http://127.0.0.1:{free_port()}", {"services": tool}).answer(
+        (line % count).encode()
+    )
+    assert answer is not None and answer["result"]["isError"]
 
 
 def test_line_beyond_the_limit_is_refused_and_the_next_one_answered() -> None:

@@ -57,6 +57,8 @@ class ToolServer:
             request = _request(line)
             if "id" not in request:
                 return None
+            if not isinstance(request["id"], str | int):
+                raise RpcError(INVALID, "the id of a request is a text or an integer")
             number = request["id"]
             return _message(number, "result", self._result(request["method"], request.get("params") or {}))
         except RpcError as error:

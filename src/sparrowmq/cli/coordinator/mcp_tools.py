@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 PLAN: Final = "plan_change"
 PAGE_CHARS_MAX: Final = 1000
@@ -61,8 +61,8 @@ class Tool:
                 raise ArgumentError(f"{self.name} needs the argument {name}")
         path = self.path
         for name in self.inside:
-            path = path.replace(f"{{{name}}}", quote(str(given[name]), safe="", errors="replace"))
-        query = {name: _text(value) for name, value in given.items() if name not in self.inside}
+            path = path.replace(f"{{{name}}}", quote(_text(given[name]), safe=""))
+        query = {name: _texts(value) for name, value in given.items() if name not in self.inside}
         return path, query
 
 
@@ -112,13 +112,15 @@ def plan_link(base: str, given: Mapping[str, Any]) -> str:
         raise ArgumentError(f"page must be the path of a form, such as /groups/GROUP/reset, not {page!r:.80}")
     if page.startswith("//") or not page.isprintable() or any(sign in page for sign in "\\?# "):
         raise ArgumentError(f"page must be a path of the console alone, without query, not {page[:80]!r}")
+    if any(segment in (".", "..") for segment in unquote(page).split("/")):
+        raise ArgumentError(f"page must be a path without . and .., not {page[:80]!r}")
     if not isinstance(fields, dict) or len(fields) > FIELDS_MAX:
         raise ArgumentError(f"fields must be an object of at most {FIELDS_MAX} texts")
-    texts = {name: _text(value) for name, value in fields.items()}
-    if any(len(text) > VALUE_CHARS_MAX for text in texts.values()):
-        raise ArgumentError(f"a field has at most {VALUE_CHARS_MAX} characters")
-    path = quote(page, safe="/%", errors="replace")
-    return f"{base}{path}?{urlencode(texts, errors='replace')}" if texts else base + path
+    texts = {_text(name): _text(value) for name, value in fields.items()}
+    if any(len(text) > VALUE_CHARS_MAX for field in texts.items() for text in field):
+        raise ArgumentError(f"name and value of a field have at most {VALUE_CHARS_MAX} characters")
+    path = quote(page, safe="/%")  # printable text has no half of a surrogate pair
+    return f"{base}{path}?{urlencode(texts)}" if texts else base + path
 
 
 def _described(name: str, about: str, schema: Answer) -> Answer:
@@ -149,12 +151,16 @@ def _whole(schema: Any, schemas: Mapping[str, Any]) -> Any:
     return {name: _whole(one, schemas) for name, one in schema.items()}
 
 
-def _text(value: Any) -> Any:
-    """A value as a query has it. Raises `ArgumentError` for objects."""
+def _texts(value: Any) -> str | list[str]:
+    """A value of a query, which may be a list. Raises `ArgumentError`."""
+    return [_text(one) for one in value] if isinstance(value, list) else _text(value)
+
+
+def _text(value: Any) -> str:
+    """One value as an address has it. Raises `ArgumentError` for lists and objects."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, list):
-        return [_text(one) for one in value]
-    if isinstance(value, dict):
-        raise ArgumentError(f"a value must be a text, a number or a list, not {value!r:.80}")
-    return "" if value is None else str(value)
+    if isinstance(value, list | dict):
+        kind = "a list" if isinstance(value, list) else "an object"
+        raise ArgumentError(f"one value must be a text or a number, not {kind}")
+    return "" if value is None else str(value).encode(errors="replace").decode()
