@@ -39,6 +39,7 @@ RawFrame = tuple[int, bytes, bytes]
 """(header type, header bytes, body bytes)"""
 
 _PREFIX = struct.Struct(">iI")
+_unpack_prefix = _PREFIX.unpack_from
 _COMPACT_HEAD = struct.Struct(">hBhii")
 _INT = struct.Struct(">i")
 _FOREIGN = {
@@ -282,9 +283,8 @@ class FrameReader:
             self._parts = []
             self.buffered = 0
         position, end, length_max = 0, len(data), self._frame_bytes_max - 4
-        unpack = _PREFIX.unpack_from
         while end - position >= 8:
-            length, word = unpack(data, position)
+            length, word = _unpack_prefix(data, position)
             header_length = word & 0xFFFFFF
             body_at, stop = position + 8 + header_length, position + 4 + length
             if body_at > stop or length > length_max:
@@ -300,11 +300,12 @@ class FrameReader:
             frames.append((word >> 24, data[position + 8 : body_at], data[body_at:stop]))
             position = stop
         else:
+            if position == end:
+                return frames
             self._needed = 8
-        if position < end:
-            rest = data[position:] if position else data
-            self._parts = [rest]
-            self.buffered = len(rest)
+        rest = data[position:] if position else data
+        self._parts = [rest]
+        self.buffered = len(rest)
         return frames
 
     def hand_over(self) -> LargeFrame:
