@@ -19,12 +19,14 @@ from tests.support import run
 
 from sparrowmq import Message
 from sparrowmq.aio import Producer, PullConsumer
+from sparrowmq.broker.base.internal_store import InnerMessage
 from sparrowmq.broker.housekeeping.unread import UnreadSpan
 from sparrowmq.broker.operated import OperatedBroker
 from sparrowmq.core.errors import StoreError
 from sparrowmq.core.figures.exposition import Exposition, collect_here
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.core.stalls import StallBook
+from sparrowmq.protocol.bodies import SubscriptionGroupConfig
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command, FrameReader, encode
 from sparrowmq.protocol.hot import decode_pull
@@ -332,6 +334,25 @@ def test_operators_see_what_the_last_start_found(tmp_path: Path) -> None:
         assert found["sparrow_recovery_seconds"][""] >= 0
     finally:
         rig.close()
+
+
+def test_retries_count_as_lag_although_a_crash_lost_their_offsets(tmp_path: Path) -> None:
+    bench = PopBench(tmp_path)
+    bench.send(b"1")
+    bench.pop(invisibleTime=2000)
+    bench.save_offsets()
+    bench.after(2500)
+    retried = InnerMessage("%RETRY%push", 0, b"2", b"", 0, 0, bench.now, bench.rig.store.store_host)
+    run(bench.rig.groups.put([SubscriptionGroupConfig(group_name="push")]))
+    bench.rig.inner.put([retried])
+    bench.kill()
+    again = PopBench(tmp_path, clock=bench.rig.clock)
+    try:
+        lag = figures(again.rig)["rocketmq_consumer_lag_messages"]
+        waiting = {label: count for label, count in lag.items() if "is_retry=true" in label}
+        assert sorted(waiting.values()) == [1, 1], lag
+    finally:
+        again.close()
 
 
 def test_read_only_broker_is_not_ready(tmp_path: Path) -> None:

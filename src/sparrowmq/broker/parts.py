@@ -30,6 +30,7 @@ from sparrowmq.broker.base.internal_store import InnerStore
 from sparrowmq.broker.base.offset_saving import OffsetSaving
 from sparrowmq.broker.base.offsets import OffsetRequests
 from sparrowmq.broker.base.periodic import Work, repeat
+from sparrowmq.broker.base.retry_offsets import restore_retry_offsets
 from sparrowmq.broker.base.routes import OwnQueues
 from sparrowmq.broker.chunk import ChunkHandler
 from sparrowmq.broker.delay.delayed_messages import DelayedMessages
@@ -242,6 +243,8 @@ class BrokerParts:
         if self.reign.replaced_master and not settings.auto_create_subscription_group:
             restore_recent_groups(store, self.inner, self.groups, settings, self.reign.start)
         self.pop = self._make_pop()
+        if not settings.is_slave:
+            restore_retry_offsets(store, self.tables)
         self.progress = ConsumerProgress(self.store, self.offsets, self.clients, self.pop, self.clock)
         self.exchange = self._make_exchange()
         self.sending = SendPath(
