@@ -14,12 +14,20 @@ from tests.columnar.records import record
 
 from sparrowmq.aio import ProducerState
 from sparrowmq.columnar.encode import MessageColumns
-from sparrowmq.core.errors import BrokerError, ProducerFencedError, SequenceTooOldError, SparrowError
+from sparrowmq.core.backoff import Backoff
+from sparrowmq.core.errors import (
+    BrokerError,
+    NoRouteError,
+    ProducerFencedError,
+    SequenceTooOldError,
+    SparrowError,
+)
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import PullStatus, RawBatch, SendResult, SendStatus
 from sparrowmq.loops.event_loop import LoopThread
 from sparrowmq.protocol.batch import decode_batch
 from sparrowmq.protocol.producer_mark import begins_at, fenced_at, first_of_run, known_from
+from sparrowmq.spark.cluster import retry
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.write import idempotent_send as numbered
 from sparrowmq.spark.write.idempotent_send import LookupClients, NumberedSender
@@ -30,6 +38,7 @@ from sparrowmq.spark.write.routing import Destination
 from sparrowmq.store.tables.producer_state import ProducerStates, SequenceFinding
 
 Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
+LEFT = MessageQueue("t", "b", 3)
 IDENTITY = RowIdentity("query", 7, 3)
 CODES = {
     SequenceFinding.GAP: 90001,
@@ -58,7 +67,11 @@ class JudgingBroker:
     left: frozenset[MessageQueue] = frozenset()
     """Queues that the topic no longer has."""
     noted: frozenset[MessageQueue] = frozenset()
-    """Queues that it did not have at a try of the batch."""
+    """Queues that it did not have when the driver planned a try of the batch."""
+    leaves_after: int | None = None
+    """After so many batches the topic loses a queue."""
+    unrouted: bool = False
+    """Whether the client already knows what the topic lost."""
 
     async def send_encoded_batch(
         self,
@@ -69,7 +82,13 @@ class JudgingBroker:
         queue: MessageQueue | None = None,
         numbered: bool = False,
     ) -> SendResult:
-        assert queue is not None and numbered and queue not in self.left
+        assert queue is not None and numbered and queue not in self.noted
+        if self.leaves_after is not None and self.sends >= self.leaves_after:
+            self.left = frozenset({LEFT})
+        if queue in self.left and self.unrouted:
+            raise NoRouteError(f"topic {topic!r} has no writable queue {queue}")
+        if queue in self.left:
+            raise BrokerError(29, f"request queueId[{queue.queue_id}] is illegal")
         if self.dies_after is not None and self.sends >= self.dies_after:
             raise SparrowError("the task was killed")
         self.sends += 1
@@ -102,6 +121,9 @@ class JudgingBroker:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         return [Q0, Q1]
+
+    async def publish_queues(self, topic: str) -> list[MessageQueue]:
+        return [queue for queue in (Q0, Q1, LEFT) if queue not in self.left]
 
     async def producer_state(self, queue: MessageQueue, producer: str) -> ProducerState | None:
         held = self.table.find(producer, queue.topic, queue.queue_id)
@@ -438,9 +460,6 @@ def test_rows_of_a_lost_broker_go_elsewhere_and_all_others_keep_their_numbers(
     assert sender.exactly_once == (count <= 3), "what the lost one stored is there twice if it comes back"
 
 
-LEFT = MessageQueue("t", "b", 3)
-
-
 def shrunk(
     loop: LoopThread,
     broker: JudgingBroker,
@@ -488,6 +507,68 @@ def test_rows_of_a_queue_that_left_its_topic_are_stored_once(
             assert sender.sent["t"] == count
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 100),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.booleans(),
+    st.booleans(),
+)
+def test_rows_of_a_queue_that_leaves_its_topic_under_a_task_are_stored_once(
+    loop: LoopThread,
+    count: int,
+    stop: int,
+    leaves_after: int,
+    second_stop: int,
+    disturbed: bool,
+    unrouted: bool,
+) -> None:
+    """The driver does not know it at first, and further tries are cut short, too."""
+    broker, rows = JudgingBroker(unrouted=unrouted), rows_of(count)
+    tries = [(stop, None), (second_stop, leaves_after), (None, leaves_after), (None, 0)]
+    for dies_after, broker.leaves_after in tries:
+        try:
+            sender = shrunk(loop, broker, rows, dies_after=dies_after)
+        except SparrowError:
+            assert dies_after is not None
+        if disturbed:
+            broker.disturb(LEFT)
+        if dies_after is None:
+            assert broker.own == Counter(rows) and sender.exactly_once
+            assert sender.sent["t"] == count
+    broker.noted = broker.left
+    assert shrunk(loop, broker, rows).exactly_once and broker.own == Counter(rows)
+
+
+def test_a_queue_that_the_producer_does_not_know_yet_has_not_left(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server has it, so the producer is asked again."""
+    monkeypatch.setattr(retry, "BACKOFF", Backoff(first=0.0001, most=0.0001))
+    broker, asked = JudgingBroker(unrouted=True, left=frozenset({LEFT})), 0
+
+    async def known(topic: str) -> list[MessageQueue]:
+        nonlocal asked
+        asked += 1
+        broker.left = frozenset()
+        return [Q0, LEFT, Q1]
+
+    monkeypatch.setattr(broker, "publish_queues", known)
+    assert shrunk(loop, broker, rows_of(9)).exactly_once and asked == 1
+    assert len(broker.held[LEFT]) == 3
+
+
+def test_a_queue_that_left_after_numbers_began_anew(loop: LoopThread) -> None:
+    broker, rows, other = JudgingBroker(), rows_of(18), [b"x%d" % number for number in range(18)]
+    shrunk(loop, broker, other)
+    broker.leaves_after = 4
+    assert not shrunk(loop, broker, rows).exactly_once
+    assert len(broker.held[LEFT]) == 9, "three rows had new numbers there when it left"
+    assert set(rows) <= set(broker.own)
+
+
 def test_other_rows_than_those_of_a_queue_that_left_are_not_lost(
     loop: LoopThread, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -525,8 +606,17 @@ def test_delayed_rows_of_a_queue_that_is_gone_go_to_the_one_that_gets_its_rows(l
     for queue in (Q0, LEFT, LOST):
         sender.submit_delayed(Destination("t", queue), Message("t", b"x", delay_level=1))
     sender.finish()
-    others = Counter(stand_in(queue, (Q0, Q1), frozenset()) for queue in (LEFT, LOST))
+    others = Counter(stand_in(queue, (Q0, Q1), choice.lost) for queue in (LEFT, LOST))
     assert broker.later == Counter([Q0]) + others and not sender.exactly_once
+
+
+def test_delayed_rows_of_a_queue_that_leaves_under_a_task(loop: LoopThread) -> None:
+    broker = DelayingBroker(left=frozenset({LEFT}))
+    choice = QueueChoice(7, "t", (Q0, LEFT, Q1))
+    sender = sender_of(loop, broker, WriteOptions(name_server="stub:1", topic="t"), IDENTITY, choice)
+    sender.submit_delayed(Destination("t", LEFT), Message("t", b"x", delay_level=1))
+    sender.finish()
+    assert broker.later == Counter([Q0])
 
 
 def test_a_queue_that_left_with_a_later_batch_or_later_numbers(loop: LoopThread) -> None:

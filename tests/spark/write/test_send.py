@@ -11,9 +11,10 @@ from sparrowmq.core.backoff import Backoff
 from sparrowmq.core.errors import BrokerError, ConnectionLostError, NoRouteError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
-from sparrowmq.loops.event_loop import LoopThread
+from sparrowmq.loops.event_loop import LoopThread, loop_thread
 from sparrowmq.spark.cluster import retry
 from sparrowmq.spark.options.table import WriteOptions
+from sparrowmq.spark.write import log_once
 from sparrowmq.spark.write.routing import Destination
 from sparrowmq.spark.write.send import TaskSender
 
@@ -30,6 +31,10 @@ class StubProducer:
     in_flight: int = 0
     peak: int = 0
     queues_asked: int = 0
+    left: list[MessageQueue] = field(default_factory=list)
+    """Queues that the topic no longer has."""
+    unrouted: bool = False
+    """Whether the client knows that."""
 
     async def send_encoded_batch(
         self, topic: str, body: bytes, count: int, *, queue: MessageQueue | None = None
@@ -41,6 +46,9 @@ class StubProducer:
                 await asyncio.sleep(0)
             if self.faults:
                 raise self.faults.pop(0)
+            if queue in self.left:
+                refused = BrokerError(1, f"request queueId[{queue.queue_id}] is illegal")
+                raise NoRouteError(f"no queue {queue}") if self.unrouted else refused
         finally:
             self.in_flight -= 1
         self.stored.append((queue, body))
@@ -51,7 +59,7 @@ class StubProducer:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         self.queues_asked += 1
-        return [Q0, Q1]
+        return [queue for queue in (Q0, Q1) if not self.unrouted or queue not in self.left]
 
 
 @pytest.fixture
@@ -159,3 +167,27 @@ def test_messages_for_later_go_alone_and_are_tried_again(loop: LoopThread) -> No
     sender.finish()
     assert stub.stored == [(Q1, b"a"), (None, b"b")]
     assert sender.sent == {"t": 2}
+
+
+@pytest.mark.parametrize("unrouted", [False, True])
+def test_what_a_queue_does_not_take_because_it_left_goes_to_another(
+    loop: LoopThread, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, unrouted: bool
+) -> None:
+    monkeypatch.setitem(loop_thread()._kept, log_once._Logged, log_once._Logged())
+    stub = StubProducer(unrouted=unrouted)
+    sender = TaskSender(loop, stub, OPTIONS)
+    assert Q1 in sender.queues("t")
+    stub.left = [Q1]
+    for body in (b"a", b"b"):
+        sender.submit(Destination("t", Q1), body, 1)
+    sender.submit_delayed(Destination("t", Q1), Message("t", b"c", delay_level=1))
+    sender.finish()
+    assert sorted(stub.stored) == [(Q0, b"a"), (Q0, b"b"), (Q0, b"c")]
+    assert caplog.text.count("the rest of the rows for t/b/1 go to t/b/0: queue t/b/1 takes no messages") == 1
+
+
+def test_a_queue_that_a_row_names_and_its_topic_never_had_is_an_error(loop: LoopThread) -> None:
+    sender = TaskSender(loop, StubProducer(left=[Q1]), replace(OPTIONS, broker_timeout=0.02))
+    sender.submit(Destination("t", Q1), b"a", 1)
+    with pytest.raises(BrokerError, match="is illegal"):
+        sender.finish()

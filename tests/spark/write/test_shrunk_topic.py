@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,12 +36,18 @@ class Job:
         self.options = WriteOptions.parse({**named, **more}, {})
         self._columns = sink_columns(StructType([StructField("body", StringType())]), self.options)
 
-    def run(self, *, rows: int = ROWS) -> Sent:
-        """A try; it ends after so many rows."""
+    def run(self, *, rows: int = ROWS, middle: Callable[[], None] = lambda: None) -> Sent:
+        """A try; it ends after so many rows. `middle` is called when half of them are sent."""
         choice = batch_choice(self.options, keyed=bool(self.options.idempotence_key))
         whole = pa.record_batch({"body": [str(number) for number in range(rows)]})
-        parts = (whole.slice(start, 500) for start in range(0, rows, 500))
-        return send_rows(parts, self._columns, self.options, RowIdentity("j", 0, 0), choice)
+
+        def parts() -> Iterator[pa.RecordBatch]:
+            for start in range(0, rows, 500):
+                if start == rows // 1000 * 500:
+                    middle()
+                yield whole.slice(start, 500)
+
+        return send_rows(parts(), self._columns, self.options, RowIdentity("j", 0, 0), choice)
 
     def shrink(self, reads: int, writes: int) -> None:
         """Change the numbers of queues."""
@@ -80,4 +86,16 @@ def test_rows_of_a_batch_are_stored_once_whatever_its_topic_loses(
     job.shrink(4, 4)
     for _ in range(2):
         assert job.run().exactly_once
+        assert job.stored() == EACH
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("more", [{}, {"idempotenceKey": "body"}], ids=["by number", "by key"])
+def test_a_topic_that_is_shrunk_under_a_task_gets_each_row_once(
+    topics: Topics, topic: str, tmp_path: Path, more: dict[str, str]
+) -> None:
+    """The task has the queues of its driver's plan, at every try."""
+    job = Job(topics, topic, tmp_path, **more)
+    for _ in range(2):
+        assert job.run(middle=lambda: job.shrink(2, 2)).exactly_once
         assert job.stored() == EACH

@@ -19,17 +19,25 @@ import pyarrow.compute as pc
 
 from sparrowmq.columnar.encode import MessageColumns, encode_batches, encode_messages, mark_column
 from sparrowmq.columnar.marks import sent_messages
-from sparrowmq.core.errors import BrokerError, ProducerFencedError, SequenceTooOldError
+from sparrowmq.core.errors import BrokerError, ProducerFencedError, SequenceTooOldError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.loops.event_loop import LoopThread
+from sparrowmq.spark.cluster.faults import is_illegal_queue
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.write.identity import STEPS_MAX, RowIdentity
-from sparrowmq.spark.write.queue_choice import QueueChoice, stand_in
-from sparrowmq.spark.write.read_back import Compared, QueueRead, ReaderOf, StoredRun
-from sparrowmq.spark.write.refusals import REUSED, WriteRefusedError, event_of, final, next_step
+from sparrowmq.spark.write.queue_choice import QueueChoice, missing, stand_in
+from sparrowmq.spark.write.read_back import Compared, QueueRead, Reader, StoredRun
+from sparrowmq.spark.write.refusals import (
+    REUSED,
+    QueueLeftError,
+    WriteRefusedError,
+    event_of,
+    final,
+    next_step,
+)
 from sparrowmq.spark.write.routing import Destination
 from sparrowmq.spark.write.row_states import RowEvent, RowState, after
-from sparrowmq.spark.write.send import BatchProducer, TaskSender, retried
+from sparrowmq.spark.write.send import BatchProducer, TaskSender, retried, say_left
 
 if TYPE_CHECKING:
     from sparrowmq.aio import ProducerState
@@ -105,10 +113,17 @@ class StateAdmin(Protocol):
         """What a queue has of a producer."""
 
 
-class LookupClients(NamedTuple):
-    """Clients with which to find out what is stored."""
+class QueueFinder(Reader, Protocol):
+    """What a sender needs of `aio.PullConsumer`."""
 
-    reader: ReaderOf
+    async def publish_queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The writable queues of a topic, as a name server knows them now."""
+
+
+class LookupClients(NamedTuple):
+    """Clients with which to find out what is stored, and where."""
+
+    reader: Callable[[], Awaitable[QueueFinder]]
     admin: Callable[[], Awaitable[StateAdmin]]
 
 
@@ -149,16 +164,6 @@ class NumberedSender(TaskSender):
         earlier send.
         """
         line = self._lines.get(queue) or self._begin(queue)
-        if line.rest is None:
-            self._submit(line, messages)
-            return
-        room = min(len(messages), line.room - line.rows)
-        if room:
-            self._submit(line, messages.slice(0, room))
-        if room < len(messages):
-            self._submit(line.rest, messages.slice(room, len(messages) - room))
-
-    def _submit(self, line: QueueNumbers, messages: MessageColumns) -> None:
         first = line.rows
         line.rows += len(messages)
         marked = self._marked(line, messages, first, step=0, base=0)
@@ -180,38 +185,59 @@ class NumberedSender(TaskSender):
         """
         lost, left = self._gone
         line = QueueNumbers(queue, self._identity.producer_id(queue.topic))
-        if queue.broker_name in lost or queue in left:
+        if queue.broker_name in lost:
+            self.exactly_once = False
             other = stand_in(queue, self.queues(queue.topic), lost, left)
-            rest = QueueNumbers(other, self._identity.stand_in_id(queue))
-            if queue.broker_name in lost:
-                self.exactly_once = False
-                line = rest
-            else:
-                line = self._loop.run(self._left(line, rest))
+            line = QueueNumbers(other, self._identity.stand_in_id(queue))
+        elif queue in left:
+            self._loop.run(self._leave(line, self._rest_of(line), 0))
         self._lines[queue] = line
         return line
 
-    async def _left(self, line: QueueNumbers, rest: QueueNumbers) -> QueueNumbers:
-        """The numbers of a queue that left its topic: what it has is compared, the others go to `rest`."""
+    def _rest_of(self, line: QueueNumbers) -> QueueNumbers:
+        """The numbers of the rows that a queue which left its topic does not have."""
+        queue, (lost, left) = line.queue, self._gone
+        producer = self._identity.producer_id(queue.topic)
+        own = self._identity.stand_in_id(queue) if line.producer == producer else f"{line.producer}_left"
+        return QueueNumbers(stand_in(queue, self._known(queue.topic), lost, left), own)
+
+    async def _leave(self, line: QueueNumbers, rest: QueueNumbers, sent: int) -> None:
+        """A queue left its topic, which acknowledged `sent` rows in this attempt: what it has is compared,
+        the others go to `rest`.
+        """
 
         async def ask() -> ProducerState | None:
             return await (await self._clients.admin()).producer_state(line.queue, line.producer)
 
         what = f"asking what {line.queue} has of producer {line.producer}"
         state = await retried(self._options, what, ask, routed=True)
-        if state is None or state.epoch < self._identity.epoch(0):
-            return rest
-        if state.epoch > self._identity.epoch(0):
+        epoch = self._identity.epoch(0)
+        if state is not None and state.epoch > epoch:
             error = ProducerFencedError(90004, f"the queue is at {state.epoch}", current=state.epoch)
             if event_of(error, self._identity, 0) is RowEvent.BATCH_BEGUN:
                 raise final(error, line.queue, self._identity)
             self._may_double(line, f"it left its topic after an attempt began anew there ({error})")
-            return rest
+        line.rest, line.room = rest, sent
+        if state is None or state.epoch != epoch:
+            return
         line.room = line.unplaced = state.last + 1
-        line.rest = rest
-        read = QueueRead(self._clients.reader, line.queue, state.begins_at, self._options)
-        line.stored = StoredRun(read, line.producer, state.epoch)
-        return line
+        if line.stored is None:
+            read = QueueRead(self._clients.reader, line.queue, state.begins_at, self._options)
+            line.stored = StoredRun(read, line.producer, epoch)
+
+    def _known(self, topic: str) -> Sequence[MessageQueue]:
+        if self._choice is not None and self._choice.topic == topic:
+            return self._choice.queues
+        return super()._known(topic)
+
+    async def _has_left(self, queue: MessageQueue, error: SparrowError) -> bool:
+        """The producer may not know queues that are new, so a name server is asked for them."""
+        if is_illegal_queue(error):
+            return True
+        try:
+            return queue in missing([queue], await (await self._clients.reader()).publish_queues(queue.topic))
+        except SparrowError:
+            return False
 
     def submit_delayed(self, destination: Destination, message: Message) -> None:
         """Like `TaskSender.submit_delayed`: such a message has no number. If its queue is gone, the one that
@@ -237,15 +263,20 @@ class NumberedSender(TaskSender):
         return replace(messages, marks=head)
 
     async def _send_chunk(self, line: QueueNumbers, chunk: Chunk) -> None:
+        await self._store(line, chunk)
+        self.sent[line.queue.topic] += len(chunk.messages)
+
+    async def _store(self, line: QueueNumbers, chunk: Chunk) -> None:
         async with line.lock:
             work = deque([chunk])
-            while work:  # ends: at most STEPS_MAX steps, and parts only become smaller
+            while work:  # ends: at most STEPS_MAX steps, a queue leaves once, and parts only become smaller
                 one = work.popleft()
-                if one.first < line.unplaced:
+                if line.rest is not None and one.first >= line.room:
+                    await self._store(line.rest, Chunk(one.messages, one.first - line.room))
+                elif one.first < line.unplaced:
                     await self._compare(line, one, work)
                 else:
                     await self._send_numbered(line, one, work)
-        self.sent[line.queue.topic] += len(chunk.messages)
 
     async def _send_numbered(self, line: QueueNumbers, chunk: Chunk, work: deque[Chunk]) -> None:
         """Send rows, and put them back into `work` if that is not all. Raises errors that end the task."""
@@ -253,6 +284,15 @@ class NumberedSender(TaskSender):
             result = await self._send_to(
                 line.queue, self._body(line, chunk), len(chunk.messages), numbered=True
             )
+        except QueueLeftError as error:
+            rest = self._rest_of(line)
+            if rest.queue == line.queue:
+                raise
+            say_left(line.queue, rest.queue, error)
+            chunk.move(RowEvent.LEFT)
+            await self._leave(line, rest, chunk.first)
+            work.appendleft(chunk)
+            return
         except BrokerError as error:
             event = event_of(error, self._identity, line.step)
             if event is None:

@@ -76,8 +76,11 @@ def stand_in(
     """The one of `queues` that gets the rows of a queue that left, or whose broker is lost, the same in every
     attempt.
 
-    Raises `SettingsError` when no queue remains.
+    For a queue that left it is its broker's first one. That leaves last, so it does not matter how much of a
+    shrink an attempt knows. Raises `SettingsError` when no queue remains.
     """
+    if queue.broker_name not in lost:
+        return min(one for one in queues if one.broker_name == queue.broker_name)
     others = sorted(one for one in queues if one.broker_name not in lost and one not in left)
     if not others:
         raise SettingsError(f"topic {queue.topic!r} has only queues of lost brokers")
@@ -225,8 +228,8 @@ def choose(
         folder.write(batch, _encode(topic, queues))
     else:
         now = _asked(topic, lambda: _without(queues_of(), lost))
-        if not _missing(queues, now) <= left:
-            left |= _missing(queues, now)
+        if not missing(queues, now) <= left:
+            left |= missing(queues, now)
             folder.write(batch, _encode(topic, queues, noted, left))
         if numbers[-1] <= batch and now and now != queues:
             log.info("topic %s has %d queues now; batches from %d on use them", topic, len(now), batch + 1)
@@ -270,8 +273,8 @@ def _asked(topic: str, queues_of: QueuesOf) -> tuple[MessageQueue, ...]:
         return ()
 
 
-def _missing(queues: tuple[MessageQueue, ...], now: tuple[MessageQueue, ...]) -> frozenset[MessageQueue]:
-    """Those of `queues` that are not there now: their brokers have others."""
+def missing(queues: Iterable[MessageQueue], now: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
+    """Those of `queues` that left the topic: they are not there `now`, and their brokers have others."""
     brokers = {queue.broker_name for queue in now}
     return frozenset(queue for queue in queues if queue.broker_name in brokers) - frozenset(now)
 

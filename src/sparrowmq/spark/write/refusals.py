@@ -23,6 +23,18 @@ class WriteRefusedError(SparrowError):
     """A broker accepts no more rows of a task; its text says why, and what to do."""
 
 
+class QueueLeftError(SparrowError):
+    """A queue takes no messages, because its topic has fewer queues at its broker."""
+
+
+def queue_left(queue: MessageQueue, error: SparrowError) -> QueueLeftError:
+    """The error for a queue that a broker, or the route, says is none of its topic's."""
+    return QueueLeftError(
+        f"queue {queue} takes no messages, because its topic has fewer queues there: {error}. Write to "
+        f"others, or give it back its queues: sparrow topic update {queue.topic} --write-queues N"
+    )
+
+
 def event_of(error: BrokerError, identity: RowIdentity, step: int) -> RowEvent | None:
     """What an answer to rows of the step `step` means; None for an error of another kind."""
     if not isinstance(error, ProducerFencedError):

@@ -34,6 +34,7 @@ class RowEvent(Enum):
     BATCH_BEGUN = "90004: a later batch has begun, so somebody else goes on"
     LOST = "90001, 90005: rows that were acknowledged are gone; the next try stores them"
     LIMIT = "90006: too many producers"
+    LEFT = "the queue left its topic: rows that it does not have go to another one"
     # What the queue has under their numbers.
     SAME = "the same messages"
     OTHER = "another message"
@@ -56,6 +57,7 @@ TRANSITIONS: Final[Mapping[RowState, Mapping[RowEvent, RowState]]] = {
         RowEvent.BATCH_BEGUN: RowState.STOPPED,
         RowEvent.LOST: RowState.STOPPED,
         RowEvent.LIMIT: RowState.STOPPED,
+        RowEvent.LEFT: RowState.NUMBERED,
     },
     RowState.UNPLACED: {
         RowEvent.SAME: RowState.STORED,

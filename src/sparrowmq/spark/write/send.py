@@ -9,13 +9,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from sparrowmq.core.errors import NoRouteError, SparrowError
+from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult
 from sparrowmq.loops.event_loop import LoopThread
-from sparrowmq.spark.cluster.faults import is_passing
+from sparrowmq.spark.cluster.faults import is_illegal_queue, is_passing
 from sparrowmq.spark.cluster.retry import Retries
 from sparrowmq.spark.options.table import WriteOptions
+from sparrowmq.spark.write.log_once import first_time
+from sparrowmq.spark.write.queue_choice import missing, stand_in
+from sparrowmq.spark.write.refusals import QueueLeftError, queue_left
 from sparrowmq.spark.write.routing import Destination
 
 if TYPE_CHECKING:  # only writes with large bodies need it
@@ -51,8 +54,9 @@ class TaskSender:
     """Sends on the loop what its caller's thread encodes. Not thread safe.
 
     A send that failed in passing is repeated for as long as `brokerTimeoutMs` says; one that any queue may
-    have is tried at other brokers first, by the producer. After a failed send the sender is done: `submit`
-    and `finish` raise.
+    have is tried at other brokers first, by the producer. What a queue does not take because it left its
+    topic since the task began goes to another one. After a failed send the sender is done: `submit` and
+    `finish` raise.
     """
 
     def __init__(self, loop: LoopThread, producer: BatchProducer, options: WriteOptions) -> None:
@@ -127,7 +131,7 @@ class TaskSender:
             )
         else:
             async with self._locks.setdefault(queue, asyncio.Lock()):
-                await self._send_to(queue, body, count)
+                await self._or_stand_in(queue, lambda queue: self._send_to(queue, body, count))
         self.sent[destination.topic] += count
 
     async def _send_delayed(self, destination: Destination, message: Message) -> None:
@@ -135,7 +139,10 @@ class TaskSender:
         if queue is None:
             await self._anywhere(destination.topic, 1, lambda: self._producer.send(message))
         else:
-            await self._to_queue(queue, 1, lambda: self._producer.send(message, queue=queue))
+            await self._or_stand_in(
+                queue,
+                lambda queue: self._to_queue(queue, 1, lambda: self._producer.send(message, queue=queue)),
+            )
         self.sent[destination.topic] += 1
 
     async def _send_to(self, queue: MessageQueue, body: bytes, count: int, **more: bool) -> SendResult:
@@ -148,8 +155,41 @@ class TaskSender:
     async def _to_queue(
         self, queue: MessageQueue, count: int, send: Callable[[], Awaitable[SendResult]]
     ) -> SendResult:
-        """What `send` to a certain queue gives; its broker may lose its route while it is away."""
-        return await retried(self._options, f"a send of {count} messages to {queue}", send, routed=True)
+        """What `send` to a certain queue gives; its broker may lose its route while it is away.
+
+        Raises `QueueLeftError` if the queue was one of its topic's and left.
+        """
+
+        async def sent() -> SendResult:
+            try:
+                return await send()
+            except (BrokerError, NoRouteError) as error:
+                if queue in self._known(queue.topic) and await self._has_left(queue, error):
+                    raise queue_left(queue, error) from error
+                raise
+
+        return await retried(self._options, f"a send of {count} messages to {queue}", sent, routed=True)
+
+    def _known(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic that the task uses, as far as it asked for them."""
+        return self._queues.get(topic, ())
+
+    async def _has_left(self, queue: MessageQueue, error: SparrowError) -> bool:
+        """Whether an error says that a queue left its topic."""
+        return is_illegal_queue(error) or queue in missing([queue], await self._producer.queues(queue.topic))
+
+    async def _or_stand_in(
+        self, queue: MessageQueue, send: Callable[[MessageQueue], Awaitable[SendResult]]
+    ) -> SendResult:
+        """What `send` to a queue gives, or to another one if it left its topic."""
+        try:
+            return await send(queue)
+        except QueueLeftError as error:
+            other = stand_in(queue, self._known(queue.topic), self._options.lost_brokers)
+            if other == queue:
+                raise
+            say_left(queue, other, error)
+            return await send(other)
 
     async def _anywhere(
         self, topic: str, count: int, send: Callable[[], Awaitable[SendResult]]
@@ -157,6 +197,12 @@ class TaskSender:
         """What `send` to any queue of a topic gives."""
         what = f"a send of {count} messages to {topic}"
         return await retried(self._options, what, send, routed=self.sent[topic] > 0)
+
+
+def say_left(queue: MessageQueue, other: MessageQueue, error: QueueLeftError) -> None:
+    """Log, once in a process, that rows for a queue that left its topic go to another one."""
+    if first_time("left", queue):
+        log.warning("the rest of the rows for %s go to %s: %s", queue, other, error)
 
 
 async def retried(
