@@ -343,6 +343,17 @@ def test_a_batch_that_runs_again_leaves_out_a_topic_that_was_made_again(topics: 
         _reader(topics, topic, startingOffsets="earliest").partitions(start, end)
 
 
+def test_what_was_planned_is_read_after_the_topic_was_shrunk(topics: Topics, topic: str) -> None:
+    topics.send(topic, 40)
+    reader = _reader(topics, topic, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, None)
+    planned = reader.partitions(start, end)
+    topics.admin.create_topic(topic, queues=2, force=True)
+    for _ in range(2):  # a task may be tried again
+        assert sum(batch.num_rows for one in planned for batch in reader.read(one)) == 40
+
+
 def test_a_batch_that_runs_again_has_its_tasks_whatever_is_planned_now(
     topics: Topics, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

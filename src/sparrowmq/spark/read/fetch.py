@@ -27,7 +27,13 @@ from sparrowmq.core.results import PullStatus, RawBatch
 from sparrowmq.loops.event_loop import LoopThread, loop_thread
 from sparrowmq.spark.bodies.decoding import NOT_DECOMPRESSED
 from sparrowmq.spark.cluster.clients import pull_consumer
-from sparrowmq.spark.cluster.faults import is_deleted, is_passing, messages_lost, unusable_filter
+from sparrowmq.spark.cluster.faults import (
+    is_deleted,
+    is_illegal_queue,
+    is_passing,
+    messages_lost,
+    unusable_filter,
+)
 from sparrowmq.spark.cluster.garbage import task_begins
 from sparrowmq.spark.cluster.retry import Retries
 from sparrowmq.spark.offsets.offsets import Span
@@ -209,7 +215,7 @@ class Fetcher:
                     source = "master"  # a slave may not know a new topic yet
                     continue
                 if is_deleted(error):
-                    self._skip(segment, segment.stop, f"it was deleted: {error}")
+                    self._skip(segment, segment.stop, _gone(queue, error))
                     return None
                 if not is_passing(error):
                     raise
@@ -220,6 +226,16 @@ class Fetcher:
         messages_lost(self._options, segment.queue, segment.reached, position, why)
         segment.lost += position - segment.reached
         segment.reached = position
+
+
+def _gone(queue: MessageQueue, error: SparrowError) -> str:
+    """Why a queue cannot be read that was there when the read was planned, and what to do if anything."""
+    if not is_illegal_queue(error):
+        return f"it was deleted: {error}"
+    return (
+        f"its topic has fewer queues to read now ({error}); it can get them back, to read these messages: "
+        f"sparrow topic update {queue.topic} --read-queues {queue.queue_id + 1}"
+    )
 
 
 def decode_chunk(chunk: RecordChunk, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
