@@ -18,7 +18,7 @@ from sparrowmq.broker.replication.master import listen
 from sparrowmq.broker.server import Broker, listen_for_slaves
 from sparrowmq.core.errors import ListenError, SettingsError, SparrowError, StoreFullError, StoreLockedError
 from sparrowmq.core.settings.servers import BrokerSettings
-from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.core.subscription import Sql, SubscriptionData
 from sparrowmq.nameserver.server import NameServer
 from sparrowmq.protocol.bodies import (
     ConsumerData,
@@ -29,10 +29,11 @@ from sparrowmq.protocol.bodies import (
     route_from_json,
 )
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.filter import parse_tags
+from sparrowmq.protocol.filter import parse_expression, parse_tags
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import CreateTopicRequest, to_ext
 from sparrowmq.protocol.record import decode_records
+from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.tables.config_file import ConfigFile
 from sparrowmq.transport.client import RemotingClient
 from sparrowmq.transport.dispatch import CommandHandler
@@ -519,6 +520,44 @@ def test_consumer_offsets_are_written_outside_the_loop(
             assert threading.current_thread() not in threads
 
     run(scenario())
+
+
+def test_tables_are_written_outside_the_loop_also_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[str, threading.Thread]] = []
+    save, close = ConfigFile.save, MessageStore.close
+
+    def noted(file: ConfigFile, value: dict[str, Any]) -> None:
+        written.append((file.path.name, threading.current_thread()))
+        save(file, value)
+
+    def closed(store: MessageStore) -> None:
+        written.append(("the store", threading.current_thread()))
+        close(store)
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            monkeypatch.setattr(ConfigFile, "save", noted)
+            monkeypatch.setattr(MessageStore, "close", closed)
+            await call.create("TopicTest")
+            await call(send_command())
+            commit = {"consumerGroup": "g", "topic": "TopicTest", "queueId": 0, "commitOffset": 1}
+            await call(ask(RequestCode.UPDATE_CONSUMER_OFFSET, **commit))
+            filtered = (parse_expression("TopicTest", Sql("a > 1"), 1),)
+            beat = HeartbeatData("c", consumers=(ConsumerData("new", subscriptions=filtered),))
+            await call(Command(RequestCode.HEART_BEAT, body=beat.encode()))
+
+    run(scenario())
+    names = {name for name, _ in written}
+    assert names >= {
+        "consumerFilter.json",
+        "consumerOffset.json",
+        "subscriptionGroup.json",
+        "topics.json",
+        "the store",
+    }
+    assert threading.current_thread() not in {thread for _, thread in written}
 
 
 def test_cancelled_start_leaves_nothing_behind(tmp_path: Path) -> None:

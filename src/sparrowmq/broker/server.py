@@ -234,6 +234,12 @@ class Broker:
         server.end_watch()
         self._close_ha_socket()
         await self._client.close()
+        return await asyncio.to_thread(self._put_away, parts)
+
+    def _put_away(self, parts: BrokerParts) -> int:
+        """Save and close the stopped parts, in any thread: large tables take long to write, and other servers
+        may share the loop. Returns the end of the log. Raises `StoreError`.
+        """
         self._pool.shutdown()
         parts.save()
         end = parts.store.position
