@@ -22,6 +22,7 @@ NAMES: Final = [
         "flush",
         "cold",
         "proxy",
+        "gate",
         "start_memory",
         "recovery",
         "idle",
