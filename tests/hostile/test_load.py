@@ -22,6 +22,7 @@ from tests.pages import ROOT
 from tests.stall_guard import BOUND_SECONDS
 
 from sparrowmq.coordinator.groups.members import RIGHTS as MEMBERS_RIGHTS
+from sparrowmq.core.stalls import Stall
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.proxy.definition.messages import methods
 from sparrowmq.testing import LocalCluster
@@ -34,8 +35,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 LONG = os.environ.get("SPARROW_TEST_TIER") == "long"
 """`./sparrow test long` sends what the table of the page was measured with."""
-PING_BOUND_SECONDS = 0.2
-"""Four times what the pages promise: a slow machine does not make a test fail."""
+COMPUTED_BOUND_SECONDS = 0.1
+"""Processor time of the loop in one turn, and while 99 of 100 pings wait for their answer. The pages promise
+half of it, at the full size and on cores that nothing else uses. The time of others on these cores does not
+count, but the same work takes longer beside them: they share caches and the memory's bandwidth. What a loop
+waits for itself, such as a disk, has the bound of all tests.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +81,20 @@ def test_each_request_of_a_coordinator_and_a_proxy_has_an_entry() -> None:
     assert sorted(found) == sorted(wanted), "write an entry in tests/hostile"
 
 
+def is_long(stall: Stall) -> bool:
+    """Whether the loop's own work took longer than it may."""
+    return stall.cpu_ms > 1000 * COMPUTED_BOUND_SECONDS or stall.sure_ms > 1000 * BOUND_SECONDS
+
+
 @pytest.mark.timeout(3600 if LONG else 400)
 @pytest.mark.stalls(seconds=60, why="the test itself judges stalls, so that it can tell the codes of all")
 def test_a_caller_does_not_wait_for_another_callers_query(worlds: dict[str, World]) -> None:
     held = {}
     for found in measure(worlds, all_entries()):
-        if found.worst is not None and found.worst.sure_ms > 1000 * BOUND_SECONDS:
-            held[found.entry.key] = found.worst.sentence()
-        elif found.held > 1000 * PING_BOUND_SECONDS:
+        worst = found.worst
+        if worst is not None and is_long(worst):
+            held[found.entry.key] = worst.sentence()
+        elif found.held > 1000 * COMPUTED_BOUND_SECONDS:
             held[found.entry.key] = f"pings waited for {found.held:.0f} ms of the loop's processor time"
     assert held == {}
 
