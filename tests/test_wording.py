@@ -27,7 +27,7 @@ MATCHES: Final[dict[str, int]] = {
     "proxy": 30,
     "runtime": 20,
     "spark": 330,
-    "store": 90,
+    "store": 10,
     "transport": 40,
 }
 """How many texts of errors each package of tests matches, at most; the numbers may only fall."""

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from tests.store.damage import crashed
 from tests.store.rig import HOST_V6, LOG_BYTES, START_MS, append, bodies_of, fill, open_store, opened, put
+from tests.support import about
 
 from sparrowmq.core.errors import StoreCorruptError, StoreError, StoreFullError
 from sparrowmq.core.names import SCHEDULE_TOPIC
 from sparrowmq.files import disk
 from sparrowmq.protocol.producer_mark import mark_head
 from sparrowmq.protocol.record import BLANK_MAGIC
-from sparrowmq.store.log_copy import RECORD_BYTES_MAX
+from sparrowmq.store.log_copy import RECORD_BYTES_MAX, NoRecordError
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.tables.producer_state import SWEEP_MS, StoredRange
 
@@ -250,7 +251,7 @@ def test_idle_producers_are_forgotten_at_the_slave(tmp_path: Path, monkeypatch: 
 
 
 def test_nothing_is_appended_to_a_copy(tmp_path: Path) -> None:
-    with opened(tmp_path / "s", is_copy=True) as slave, pytest.raises(StoreError, match="slave's copy"):
+    with opened(tmp_path / "s", is_copy=True) as slave, pytest.raises(StoreError, check=about(what="copy")):
         append(slave, slave.queue(TOPIC, 0), b"x")
 
 
@@ -320,7 +321,7 @@ def test_bytes_that_are_no_record_are_refused(tmp_path: Path, change: Callable[[
         data = bytearray(log_of(master))
         change(data)
         slave.copy.add(0, bytes(data))
-        with pytest.raises(StoreCorruptError, match="not a record"):
+        with pytest.raises(NoRecordError):
             write(slave)
         slave.copy.drop()
         assert slave.position == 0
@@ -333,14 +334,14 @@ def test_bytes_for_another_position_are_refused(tmp_path: Path, place: int) -> N
     with opened(tmp_path / "m") as master, opened(tmp_path / "s", is_copy=True) as slave:
         fill(master, master.queue(TOPIC, 0), 1)
         send(master, slave)
-        with pytest.raises(StoreCorruptError, match=f"continues at {slave.position}"):
+        with pytest.raises(StoreCorruptError, check=about(what="position", value=slave.position + place)):
             slave.copy.add(slave.position + place, b"x")
 
 
 def test_file_of_another_size_is_refused(tmp_path: Path) -> None:
     with (
         opened(tmp_path / "s", is_copy=True) as slave,
-        pytest.raises(StoreCorruptError, match="mappedFileSizeCommitLog"),
+        pytest.raises(StoreCorruptError, check=about(what="mappedFileSizeCommitLog")),
     ):
         slave.copy.add(LOG_BYTES + 5, b"x")
 

@@ -54,15 +54,17 @@ def use(system: System) -> Iterator[None]:
 
 def store_error(what: str, path: Path, error: OSError) -> StoreError:
     """`error` as a store error with the operation, the path, the reason and the next step."""
-    reason = error.strerror or str(error)
+    kind, step = StoreError, ""
     if error.errno in _FULL:
-        return StoreFullError(f"{what} {path}: {reason}; free space there or move the store to a larger disk")
-    if error.errno in _READ_ONLY:
-        return StoreError(f"{what} {path}: {reason}; the store needs a directory it may write to")
-    if error.errno in _BUSY:
-        step = "raise the limit of open files (ulimit -n)" if error.errno in _OPEN_FILES else "free memory"
-        return StoreBusyError(f"{what} {path}: {reason}; {step}")
-    return StoreError(f"{what} {path}: {reason}")
+        kind, step = StoreFullError, "; free space there or move the store to a larger disk"
+    elif error.errno in _READ_ONLY:
+        step = "; the store needs a directory it may write to"
+    elif error.errno in _BUSY:
+        kind, step = StoreBusyError, "; free memory"
+        if error.errno in _OPEN_FILES:
+            step = "; raise the limit of open files (ulimit -n)"
+    text = f"{what} {path}: {error.strerror or error}{step}"
+    return kind(text, what=what.removeprefix("cannot "), value=path)
 
 
 def is_busy(error: OSError) -> bool:

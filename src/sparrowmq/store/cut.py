@@ -96,7 +96,9 @@ def _record_before(commit_log: CommitLog, position: int) -> int:
     if at != limit:
         raise StoreCorruptError(
             f"{segment.path}: the log cannot be cut at {position}, because no record begins there; empty "
-            f"this broker's store, so that it copies its master's log again"
+            f"this broker's store, so that it copies its master's log again",
+            what="record",
+            value=position,
         )
     return record
 
@@ -109,7 +111,9 @@ def _keep(commit_log: CommitLog, root: Path, position: int, end: int, now_ms: in
     if end - position + SPARE_BYTES > free:
         raise StoreFullError(
             f"{directory}: {end - position} bytes of the log are to be kept before they are cut, but only "
-            f"{free} bytes are free; make room, and the broker tries again"
+            f"{free} bytes are free; make room, and the broker tries again",
+            value=end - position,
+            limit=free,
         )
     path = directory / f"{now_ms}-{position:020d}"
     fd = disk.open_file(path, make=True)

@@ -129,12 +129,18 @@ class LogCopy:
             if position % self._file_bytes:
                 raise StoreCorruptError(
                     f"the master's log file begins at {position}, which is no multiple of "
-                    f"mappedFileSizeCommitLog={self._file_bytes}: set it to the master's value"
+                    f"mappedFileSizeCommitLog={self._file_bytes}: set it to the master's value",
+                    what="mappedFileSizeCommitLog",
+                    value=position,
                 )
             self._writer.begin_at(position)
         if position != self.received:
             raise StoreCorruptError(
-                f"the master sent its log from {position}, but this broker's log continues at {self.received}"
+                f"the master sent its log from {position}, but this broker's log continues at "
+                f"{self.received}",
+                what="position",
+                value=position,
+                limit=self.received,
             )
         self._pending += data
 

@@ -474,7 +474,8 @@ class MessageStore:
                 raise disk.store_error("cannot close", root, error) from error
         except StoreError as error:
             raise type(error)(
-                f"the store was not closed cleanly; the next start runs recovery: {error}"
+                f"the store was not closed cleanly; the next start runs recovery: {error}",
+                what="close",
             ) from error
         finally:
             self.abandon()
@@ -495,7 +496,8 @@ class MessageStore:
         """Release everything as a crash would: nothing is flushed, `abort` stays. Idempotent."""
         if self._open:
             self._open = False
-            self._log.stop(StoreError(f"the store {self.settings.root} is closed"))
+            root = self.settings.root
+            self._log.stop(StoreError(f"the store {root} is closed", what="closed", value=root))
             self.index.close()
             self._queues.close()
             self._log.close()

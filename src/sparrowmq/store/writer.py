@@ -413,7 +413,8 @@ class ChunkWriter:
             settings = "mappedFileSizeCommitLog allows"
             if not is_own:
                 settings = "maxMessageSize and mappedFileSizeCommitLog allow"
-            raise RecordError(f"a record of {size} bytes is larger than the {limit} that {settings}")
+            text = f"a record of {size} bytes is larger than the {limit} that {settings}"
+            raise RecordError(text, what="record", value=size, limit=limit)
 
     def _make_writable(self, queue: ConsumeQueue, offset: int) -> None:
         """Reserve room for the entry; errors are raised by `commit`, for the whole chunk."""
@@ -574,6 +575,7 @@ class ReadOnlyWriter:
 
     def append(self, *_: object, **__: object) -> NoReturn:
         """Raises `StoreError`."""
-        raise StoreError(f"the store {self._root} is a slave's copy of its master's; write at the master")
+        text = f"the store {self._root} is a slave's copy of its master's; write at the master"
+        raise StoreError(text, what="copy", value=self._root)
 
     append_batch = append_alike = append

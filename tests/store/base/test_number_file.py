@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.core.errors import StoreError
 from sparrowmq.store.base.number_file import FILE_BYTES, load_numbers, save_numbers
@@ -46,5 +47,5 @@ def test_short_file_contains_none_and_is_reported(
 
 
 def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot read"):
+    with pytest.raises(StoreError, check=about(what="read", value=tmp_path)):
         load_numbers(tmp_path, 3)

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.errors import StoreCorruptError, StoreError
 from sparrowmq.files import disk
@@ -82,13 +83,13 @@ def test_wrong_length_names_file_sizes_and_setting(size: int, tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["00000000000000000050", "notes.txt", "-0000000000000000100", "²"])
 def test_foreign_names_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(bytes(100))
-    with pytest.raises(StoreCorruptError, match="not named by a multiple of fileSize"):
+    with pytest.raises(StoreCorruptError, check=about(what="name", value=tmp_path / name)):
         sequence(tmp_path).load()
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     make(tmp_path, 0, 200)
-    with pytest.raises(StoreCorruptError, match="00000000000000000100, is missing"):
+    with pytest.raises(StoreCorruptError, check=about(what="missing", value=100)):
         sequence(tmp_path).load()
 
 
@@ -97,7 +98,7 @@ def test_unreadable_directory_is_a_store_error(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(os, "scandir", refused)
-    with pytest.raises(StoreError, match=r"cannot read .*Permission denied"):
+    with pytest.raises(StoreError, check=about(what="read", value=tmp_path)):
         sequence(tmp_path).load()
 
 
@@ -152,7 +153,7 @@ def test_pool_unmaps_the_least_recently_mapped(tmp_path: Path) -> None:
 def test_mapping_errors_are_store_errors(tmp_path: Path) -> None:
     segment = sequence(tmp_path).make(0)
     segment.path.unlink()
-    with pytest.raises(StoreError, match="cannot map"):
+    with pytest.raises(StoreError, check=about(what="map", value=segment.path)):
         segment.map()
 
 
@@ -176,7 +177,7 @@ def test_errors_of_deletion_are_store_errors(tmp_path: Path, monkeypatch: pytest
         raise OSError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "unlink", refused)
-    with pytest.raises(StoreError, match="cannot delete"):
+    with pytest.raises(StoreError, check=about(what="delete")):
         files.remove_from(0)
 
 
@@ -190,7 +191,7 @@ def test_clear_zeroes_within_a_file(tmp_path: Path) -> None:
     assert files.clear(900, 910) == 0
     files.close()
     segment.path.unlink()
-    with pytest.raises(StoreError, match="cannot clear"):
+    with pytest.raises(StoreError, check=about(what="clear the end of", value=segment.path)):
         files.clear(100, 110)
 
 
@@ -215,6 +216,6 @@ def test_rewritten_bytes_are_unchanged(tmp_path: Path, monkeypatch: pytest.Monke
     assert written[3:] == [(90, 10)]
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     monkeypatch.setattr(disk, "write_at", lambda *_: os.pwrite(-1, b"", 0))
-    with pytest.raises(StoreError, match="cannot write anew"):
+    with pytest.raises(StoreError, check=about(what="write anew")):
         files.rewrite(0, 10)
     files.close()

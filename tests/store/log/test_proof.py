@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.store.damage import crashed, flip, forget_progress, read_log, write_log
 from tests.store.rig import HOST, HOST_V6, START_MS, append, bodies_of, open_store, opened, put
+from tests.support import about
 
 from sparrowmq.core.errors import RecordError
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
@@ -118,10 +119,10 @@ def test_missing_room_for_the_checksum_is_reported(tmp_path: Path) -> None:
     text = b"bin\x01" + bytes(32_767 - 5) + b"\x02"
     with opened(tmp_path, **SIZES) as store:
         queue = store.queue("T", 0)
-        with pytest.raises(RecordError, match="512 NUL characters in a row need 20 more"):
+        with pytest.raises(RecordError, check=about(what="properties", value=len(text))):
             append(store, queue, b"x", properties=text)
         fields = {"sys_flag": 0, "born_timestamp": 1, "born_host": HOST, "reconsume_times": 0, "now_ms": 1}
-        with pytest.raises(RecordError, match="512 NUL characters in a row need 20 more"):
+        with pytest.raises(RecordError, check=about(what="properties", value=len(text))):
             store.append_batch(queue, [(0, b"a", b"", 0), (0, b"b", text, 0)], b"", **fields)
         put(store, queue, b"y")
         assert bodies_of(store, "T") == [b"y"]

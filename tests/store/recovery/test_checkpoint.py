@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.protocol.archives import CLEAN_4, CLEAN_5, KILLED_5, unpacked
+from tests.support import about
 
 from sparrowmq.core.errors import StoreError
 from sparrowmq.files import disk
@@ -62,5 +63,5 @@ def test_unreadable_file_is_a_store_error(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(disk, "read", refused)
-    with pytest.raises(StoreError, match="cannot read"):
+    with pytest.raises(StoreError, check=about(what="read", value=tmp_path / "checkpoint")):
         Checkpoint.load(tmp_path / "checkpoint")

@@ -23,6 +23,7 @@ from tests.store.rig import (
     put,
     read_all,
 )
+from tests.support import about
 
 from sparrowmq.core.errors import StoreCorruptError, StoreFullError
 from sparrowmq.store.base.segments import MapPool, Segment
@@ -443,7 +444,7 @@ def test_missing_log_prevents_the_start(tmp_path: Path, crash: bool, emptied: bo
     for path in (tmp_path / "commitlog").iterdir():
         path.write_bytes(b"") if emptied else path.unlink()
     before = queue_tree(tmp_path)
-    with pytest.raises(StoreCorruptError, match=r"commitlog has no file of the log, but .* mount the disk"):
+    with pytest.raises(StoreCorruptError, check=about(what="log")):
         open_store(tmp_path)
     assert queue_tree(tmp_path) == before
     shutil.rmtree(tmp_path / "commitlog")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.protocol.archives import CLEAN_5, KILLED_5, unpacked
+from tests.support import about
 
 from sparrowmq.core.errors import StoreCorruptError, StoreFullError
 from sparrowmq.files import disk
@@ -127,7 +128,7 @@ def test_other_file_size_is_refused_by_name(tmp_path: Path) -> None:
     log.append(unit(1))
     log.commit()
     log.close()
-    with pytest.raises(StoreCorruptError, match="mappedFileSizeTimerLog"):
+    with pytest.raises(StoreCorruptError, check=about(what="mappedFileSizeTimerLog")):
         opened(tmp_path, file_bytes=8192)
 
 

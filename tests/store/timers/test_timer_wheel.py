@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.protocol.archives import CLEAN_5, unpacked
+from tests.support import about
 
-from sparrowmq.core.errors import StoreCorruptError, StoreError
+from sparrowmq.core.errors import StoreCorruptError, StoreError, StoreFullError
 from sparrowmq.files import disk
 from sparrowmq.store.timers.timer_wheel import SLOT, SPAN_MS, WHEEL_BYTES, Slot, TimerWheel
 
@@ -74,7 +75,7 @@ def test_stored_slots_survive_a_restart(tmp_path: Path) -> None:
 def test_file_of_another_size_is_refused(tmp_path: Path) -> None:
     (tmp_path / "timerwheel").write_bytes(bytes(100))
     wheel = TimerWheel(tmp_path / "timerwheel")
-    with pytest.raises(StoreCorruptError, match="100 bytes instead of 38707200"):
+    with pytest.raises(StoreCorruptError, check=about(value=100, limit=38707200)):
         wheel.load()
     with pytest.raises(StoreError):
         TimerWheel(tmp_path / "timerwheel" / "below").load()
@@ -95,9 +96,9 @@ def test_disk_error_is_an_error(wheel: TimerWheel, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(disk, "write_at", full)
     monkeypatch.setattr(disk, "clear_data", full)
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(StoreFullError, check=about(value=wheel.path)):
         wheel.put(NOW, Slot(0, 0, 1))
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(StoreFullError, check=about(value=wheel.path)):
         wheel.clear()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.protocol.archives import CLEAN_5, KILLED_5, unpacked
 from tests.store.rig import START_MS, ManualClock
+from tests.support import about
 
 from sparrowmq.core.errors import StoreError, StoreFullError
 from sparrowmq.files import disk
@@ -195,13 +196,13 @@ def test_units_refused_by_a_full_disk_are_not_reported_as_stored(
         with pytest.raises(StoreFullError):
             timers.commit()
         assert timers.unsaved() is None
-        with pytest.raises(StoreFullError, match="not closed cleanly"):
+        with pytest.raises(StoreFullError, check=about(what="close")):
             timers.close()
     again = opened(tmp_path)
     fill(again, 1)
     with monkeypatch.context() as patched:
         patched.setattr(disk, "write_at", full)
-        with pytest.raises(StoreError, match="cannot write the timers"):
+        with pytest.raises(StoreError, check=about(what="write the timers in")):
             saved(again)
     saved(again)
     assert again.unsaved() is None
@@ -232,11 +233,11 @@ def test_failed_flush_is_not_trusted_afterwards(tmp_path: Path, monkeypatch: pyt
 
     with monkeypatch.context() as patched:
         patched.setattr(disk, "sync_file", broken)
-        with pytest.raises(StoreError, match="Input/output error"):
+        with pytest.raises(StoreError, check=about(what="write the timers in")):
             saved(timers)
-    with pytest.raises(StoreError, match="Input/output error"):
+    with pytest.raises(StoreError, check=about(what="write the timers in")):
         saved(timers)
-    with pytest.raises(StoreError, match="not closed cleanly"):
+    with pytest.raises(StoreError, check=about(what="close")):
         timers.close()
     path = tmp_path / "timerlog" / ("0" * 20)  # what never reached the disk is gone with the power
     path.write_bytes(path.read_bytes()[:UNIT_BYTES].ljust(FILE_BYTES, b"\0"))

@@ -180,7 +180,9 @@ class SegmentSequence:
                     return
                 raise StoreCorruptError(
                     f"{path}: the file before it, {self.end:0{NAME_DIGITS}d}, is missing; "
-                    "restore it from a backup"
+                    "restore it from a backup",
+                    what="missing",
+                    value=self.end,
                 )
             self._add(path, base)
 
@@ -223,12 +225,17 @@ class SegmentSequence:
             if size < self.file_bytes:
                 step += f"; if the file was cut short, lengthen it: truncate -s {self.file_bytes} {path}"
             raise StoreCorruptError(
-                f"{path} has {size} bytes, but {self.setting} is {self.file_bytes}; {step}"
+                f"{path} has {size} bytes, but {self.setting} is {self.file_bytes}; {step}",
+                what=self.setting,
+                value=size,
+                limit=self.file_bytes,
             )
         base = int(path.name) if path.name.isascii() and path.name.isdigit() else -1
         if base < 0 or base % self.file_bytes:
             raise StoreCorruptError(
-                f"{path} is not named by a multiple of {self.setting} ({self.file_bytes}); move it away"
+                f"{path} is not named by a multiple of {self.setting} ({self.file_bytes}); move it away",
+                what="name",
+                value=path,
             )
         return base
 

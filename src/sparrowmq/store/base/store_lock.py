@@ -87,7 +87,9 @@ def _key(path: Path) -> tuple[int, int] | None:
 
 def _locked(root: Path, holder: str) -> StoreLockedError:
     return StoreLockedError(
-        f"the store {root} is in use by {holder}; stop that broker or use another directory"
+        f"the store {root} is in use by {holder}; stop that broker or use another directory",
+        what=holder,
+        value=root,
     )
 
 
@@ -122,5 +124,7 @@ def refuse_foreign(root: Path) -> None:
         if entry.name.startswith("dledger-"):
             raise StoreError(
                 f"{entry.path} is the log of a DLedger broker, which is laid out differently; "
-                "use another store"
+                "use another store",
+                what="DLedger",
+                value=entry.path,
             )

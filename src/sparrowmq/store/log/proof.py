@@ -45,7 +45,10 @@ def with_room(properties: bytes) -> bytes:
     if len(kept) + PROOF_BYTES > PROPERTIES_BYTES_MAX:
         raise RecordError(
             f"properties of {len(properties)} bytes with {SECTOR_BYTES} NUL characters in a row need "
-            f"{PROOF_BYTES} more for a checksum, the limit is {PROPERTIES_BYTES_MAX}; send less of them"
+            f"{PROOF_BYTES} more for a checksum, the limit is {PROPERTIES_BYTES_MAX}; send less of them",
+            what="properties",
+            value=len(properties),
+            limit=PROPERTIES_BYTES_MAX,
         )
     return kept + ROOM
 

@@ -131,7 +131,10 @@ class Backup:
             raise StoreError(
                 f"the log of {self._directory.root} ends at {image.end}, but that of the newest backup in "
                 f"{self._target} ends at {self._end}: another store was backed up there, or the end of the "
-                "log was cut; give another target"
+                "log was cut; give another target",
+                what="end",
+                value=image.end,
+                limit=self._end,
             )
 
     def _manifest(self, image: StoreImage, files: tuple[BackupFile, ...]) -> Manifest:
@@ -188,7 +191,9 @@ class Backup:
             if known.used > file.used or not self._continues(file, path, known):
                 raise StoreError(
                     f"{file.source} does not continue its copy {path}: another store was backed up there, or "
-                    "the end of the log was cut; give another target"
+                    "the end of the log was cut; give another target",
+                    what="copy",
+                    value=path,
                 )
             start, crc = known.used, known.crc
         if start < file.used or known is None:

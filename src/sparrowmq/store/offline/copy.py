@@ -53,7 +53,8 @@ def copy(
     work = root.with_name(f"{root.name}.copying")
     known = {topic for topic, _ in directory.queues}
     if missing := sorted(set(topics) - known):
-        raise NoStoreError(f"{directory.root} has no messages of topic {missing[0]}")
+        text = f"{directory.root} has no messages of topic {missing[0]}"
+        raise NoStoreError(text, what="topic", value=missing[0])
     slots, entries = index_sizes(directory)
     sizes = FileSizes(
         log_file_bytes=directory.log.file_bytes,
@@ -63,7 +64,8 @@ def copy(
     )
     try:
         if disk.exists(root) and disk.entries(root):
-            raise NoStoreError(f"{root} is not empty; copy to a directory that does not exist yet")
+            text = f"{root} is not empty; copy to a directory that does not exist yet"
+            raise NoStoreError(text, value=root)
         if disk.exists(work):
             raise NoStoreError(f"{work} is left from an interrupted copy; remove it, then try again")
         disk.make_directory(work)

@@ -117,7 +117,9 @@ def load(target: Path, number: int) -> Manifest:
     try:
         return decode(disk.read(path), path)
     except FileNotFoundError:
-        raise NoStoreError(f"{target} has no backup {number}; it has {numbers(target)}") from None
+        raise NoStoreError(
+            f"{target} has no backup {number}; it has {numbers(target)}", what="backup", value=number
+        ) from None
 
 
 def save(target: Path, manifest: Manifest) -> None:

@@ -93,7 +93,8 @@ def repair(
         index_entries=entries,
     )
     if directory.in_use:
-        raise StoreLockedError(f"the store {root} is in use by a running broker; stop it, then repair")
+        text = f"the store {root} is in use by a running broker; stop it, then repair"
+        raise StoreLockedError(text, what="broker", value=root)
     try:
         lock = StoreLock.take(root)
         try:

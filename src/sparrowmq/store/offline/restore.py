@@ -56,7 +56,8 @@ def choose(target: Path, *, number: int | None = None, until_ms: int | None = No
         found = [one for one in found if one.number == number]
     if not found:
         what = "no complete backup" if number is None else f"no backup {number}"
-        raise NoStoreError(f"{target} has {what}; to complete an interrupted one, run sparrow backup again")
+        text = f"{target} has {what}; to complete an interrupted one, run sparrow backup again"
+        raise NoStoreError(text, what="backup", value=number)
     if until_ms is not None:
         found = [one for one in found if one.created_ms >= until_ms][:1] or found[-1:]
     return found[-1]
@@ -81,9 +82,11 @@ def restore(
     work = root.with_name(f"{root.name}.restoring")
     try:
         if disk.exists(root) and disk.entries(root):
-            raise NoStoreError(f"{root} is not empty; restore to a directory that does not exist yet")
+            text = f"{root} is not empty; restore to a directory that does not exist yet"
+            raise NoStoreError(text, value=root)
         if disk.exists(work):
-            raise NoStoreError(f"{work} is left from an interrupted restore; remove it, then try again")
+            text = f"{work} is left from an interrupted restore; remove it, then try again"
+            raise NoStoreError(text, value=work)
         disk.make_directory(work)
         end, newest = _put_together(target, work, manifest, until_ms, progress)
         is_cut = end < manifest.end
@@ -179,7 +182,10 @@ def _find_end(target: Path, manifest: Manifest, until_ms: int) -> tuple[int, int
             if not newest:
                 raise NoStoreError(
                     f"backup {manifest.number} has no message that old: its first one was stored at "
-                    f"{stored} (epoch ms)"
+                    f"{stored} (epoch ms)",
+                    what="message",
+                    value=until_ms,
+                    limit=stored,
                 )
             return position, newest
         newest = stored

@@ -224,7 +224,8 @@ class ConsumeQueue:
         of the same chunk may still belong in that file.
         """
         if self.deleted:
-            raise StoreError(f"queue {self.topic}/{self.queue_id} was deleted; ask the store for it again")
+            text = f"queue {self.topic}/{self.queue_id} was deleted; ask the store for it again"
+            raise StoreError(text, what="queue", value=(self.topic, self.queue_id))
         position = offset * ENTRY_BYTES
         try:
             segment = self._files.make(position)

@@ -39,7 +39,8 @@ class QueueTable:
         queue = self.find(topic, queue_id)
         if queue is None:
             if topic in ("", ".", "..") or "/" in topic or "\0" in topic or not 0 <= queue_id <= QUEUE_ID_MAX:
-                raise StoreError(f"topic {topic[:80]!r} with queue {queue_id} cannot name a directory")
+                text = f"topic {topic[:80]!r} with queue {queue_id} cannot name a directory"
+                raise StoreError(text, what="queue", value=(topic, queue_id))
             born = max(self._log.position, self._deleted.get(topic, 0))
             queue = ConsumeQueue(
                 topic, queue_id, self.directory, self._file_bytes, self._log, self._pool, born=born

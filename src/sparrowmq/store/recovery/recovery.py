@@ -147,7 +147,9 @@ def _check_never_written(directory: Path, safe: SafePoint) -> None:
         raise StoreCorruptError(
             f"{directory} has no file of the log, but {safe.position} bytes of it were written, as "
             f"{FILE_NAME} says: mount the disk, set storePathCommitLog, or restore a backup; to start empty, "
-            "use another directory"
+            "use another directory",
+            what="log",
+            value=safe.position,
         )
 
 

@@ -57,7 +57,9 @@ class ConfigFile:
             return value
         if problems:
             raise StoreCorruptError(
-                f"{'; '.join(problems)}; replace it with a good copy, or remove it to start empty"
+                f"{'; '.join(problems)}; replace it with a good copy, or remove it to start empty",
+                what="content",
+                value=self.path,
             )
         if empty:
             log.warning(

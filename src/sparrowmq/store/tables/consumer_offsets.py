@@ -126,7 +126,9 @@ class ConsumerOffsets:
             offsets.saved_at = None if stored is None else int(stored)
         except (AttributeError, TypeError, ValueError) as error:
             raise StoreCorruptError(
-                f"{file.path} is not a table of consumer offsets ({error}); restore or remove it"
+                f"{file.path} is not a table of consumer offsets ({error}); restore or remove it",
+                what="consumer offsets",
+                value=file.path,
             ) from error
         offsets._entries = sum(map(len, offsets._table.values()))
         offsets._others = {name: value for name, value in data.items() if name not in _COMPUTED}

@@ -43,7 +43,9 @@ class DelayOffsets:
                 offsets._version[name] = int(value)
         except (AttributeError, TypeError, ValueError) as error:
             raise StoreCorruptError(
-                f"{file.path} is not a table of delay levels ({error}); restore or remove it"
+                f"{file.path} is not a table of delay levels ({error}); restore or remove it",
+                what="delay levels",
+                value=file.path,
             ) from error
         return offsets
 

@@ -66,7 +66,9 @@ class TimerWheel:
             elif size != WHEEL_BYTES:
                 raise StoreCorruptError(
                     f"{self.path} has {size} bytes instead of {WHEEL_BYTES}; restore it, or remove it to "
-                    "reschedule the waiting messages"
+                    "reschedule the waiting messages",
+                    value=size,
+                    limit=WHEEL_BYTES,
                 )
             self._fd = disk.open_file(self.path)
         except OSError as error:

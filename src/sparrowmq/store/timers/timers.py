@@ -284,7 +284,7 @@ class Timers:
             if check is not None:
                 self.write(check)
         except StoreError as error:
-            raise type(error)(f"the timers were not closed cleanly: {error}") from error
+            raise type(error)(f"the timers were not closed cleanly: {error}", what="close") from error
         finally:
             self.abandon()
 
