@@ -26,7 +26,7 @@ MATCHES: Final[dict[str, int]] = {
     "protocol": 25,
     "proxy": 30,
     "runtime": 20,
-    "spark": 330,
+    "spark": 240,
     "store": 10,
     "transport": 40,
 }

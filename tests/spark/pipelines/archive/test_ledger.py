@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.offsets.offsets import Span
@@ -34,12 +35,12 @@ def test_a_unit_survives_json() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 1, "number": "x"}', "null"])
 def test_what_is_no_unit_is_named(text: str) -> None:
-    with pytest.raises(ArchiveError, match="here cannot be read as a unit"):
+    with pytest.raises(ArchiveError, check=about(what="", value="here")):
         ArchiveUnit.from_text(text, "here")
 
 
 def test_a_unit_from_the_future() -> None:
-    with pytest.raises(ArchiveError, match="here has version 2, but this release reads version 1"):
+    with pytest.raises(ArchiveError, check=about(what="version", value=2, limit=1)):
         ArchiveUnit.from_text('{"version": 2}', "here")
 
 
@@ -63,8 +64,8 @@ def test_spans_that_meet_are_one() -> None:
 @pytest.mark.parametrize(("start", "end"), [(4, 6), (0, 20), (5, 6), (8, 9), (0, 6), (8, 20)])
 def test_nothing_is_archived_twice(start: int, end: int) -> None:
     ledger = ArchiveLedger([unit(0, Span(A, 5, 9))])
-    first, last = max(start, 5), min(end, 9) - 1
-    with pytest.raises(ArchiveError, match=f"offsets {first} to {last} of T/broker-a/0 are already archived"):
+    there = Span(A, max(start, 5), min(end, 9))
+    with pytest.raises(ArchiveError, check=about(what="offsets", value=there)):
         ledger.with_unit(unit(1, Span(A, start, end)))
 
 
@@ -86,9 +87,9 @@ def test_batches_of_a_query_are_known_also_when_merged() -> None:
 def test_columns_may_come_but_not_change() -> None:
     assert evolve({"a": "int"}, {"b": "string"}, "x") == {"a": "int", "b": "string"}
     assert evolve({"a": "int", "b": "int"}, {"a": "int"}, "x") == {"a": "int", "b": "int"}
-    with pytest.raises(ArchiveError, match="column 'a' has type int in archive x, but bigint now"):
+    with pytest.raises(ArchiveError, check=about(what="type", value="a", other="int")):
         evolve({"a": "int"}, {"a": "bigint"}, "x")
-    with pytest.raises(ArchiveError, match="column 'A' differs only in case from column 'a' of archive x"):
+    with pytest.raises(ArchiveError, check=about(what="case", value="A", other="a")):
         evolve({"a": "int"}, {"A": "int"}, "x")
     ledger = ArchiveLedger([unit(0, columns={"a": "int"}), unit(1, columns={"b": "date"})])
     assert ledger.columns == {"a": "int", "b": "date"}

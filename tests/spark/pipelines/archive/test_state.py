@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.offsets.offsets import Span
@@ -54,10 +55,8 @@ def test_a_base_is_made_when_there_is_much_to_tell() -> None:
 
 
 def test_what_is_no_commit_is_named() -> None:
-    with pytest.raises(
-        ArchiveError, match="here has version 2, but this release reads version 1: use a newer release"
-    ):
+    with pytest.raises(ArchiveError, check=about(what="version", value=2, limit=1)):
         base_of({"version": 2}, "here")
     for wrong in ({}, {"add": 1, "remove": [], "dropped": []}, {"add": [{}], "remove": [], "dropped": []}):
-        with pytest.raises(ArchiveError, match="here cannot be read as a commit of an archive"):
+        with pytest.raises(ArchiveError, check=about(what="", value="here")):
             from_commit(wrong, ArchiveState(), "here")

@@ -9,6 +9,7 @@ from time import time
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.support import Topics
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.offsets.offsets import Span
@@ -30,7 +31,7 @@ def test_kinds_of_ledgers(spark: SparkSession, tmp_path: Path) -> None:
         settings = AuditSettings(directory=tmp_path, topics=("T",), ledger=str(ledger))
         assert [tuple(row) for row in read_ledger(spark, settings).collect()] == [("T", "7", 1500, True)]
         wrong = replace(settings, ledger_columns={"id": "nullif(topic, 'T')"})
-        with pytest.raises(SettingsError, match=r"1 rows of ledger .* have no topic, id or time"):
+        with pytest.raises(SettingsError, check=about(setting="ledger_columns", value=1)):
             read_ledger(spark, wrong)
 
 

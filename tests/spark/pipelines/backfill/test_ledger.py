@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.offsets.offsets import Span
@@ -38,7 +40,7 @@ def test_a_ledger_says_what_is_left(tmp_path: Path) -> None:
     assert again.done() == {1}
     assert [window.number for window in found.left(again.done())] == [0, 2]
     found.check(ASKED, "out")
-    with pytest.raises(BackfillError, match=r"with where='', not 'x': continue with the original settings"):
+    with pytest.raises(BackfillError, check=about(setting="where", value="x", limit="")):
         found.check({**ASKED, "where": "x"}, "out")
 
 
@@ -46,28 +48,28 @@ def test_of_two_runs_the_later_one_goes_on(tmp_path: Path, monkeypatch: pytest.M
     first, second, begun = ledger(tmp_path), ledger(tmp_path), settled()
     with first.mine():
         first.begin(begun)
-        with pytest.raises(BackfillError, match="is being written by process"), second.mine():
+        with pytest.raises(BackfillError, check=about(what="process", value=str(os.getpid()))), second.mine():
             pass  # of this machine: told at once
         first.check_run()
         # elsewhere, where nothing locks
         first.files.replace("_backfill/run.json", '{"token": "other", "host": "there", "process": 7}')
-        with pytest.raises(BackfillError, match="by process 7 on there, which started later: this one stops"):
+        with pytest.raises(BackfillError, check=about(what="run", value=7)):
             first.note(begun.windows[0], rows=1)
     assert first.done() == frozenset()
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "what"),
     [
-        ("[]", "cannot be read as a note of a backfill"),
-        ('{"version": 1}', "cannot be read as a note of a backfill"),
-        ('{"version": 2}', "has version 2, but this release reads version 1"),
+        ("[]", "note"),
+        ('{"version": 1}', "note"),
+        ('{"version": 2}', "version"),
     ],
 )
-def test_notes_that_cannot_be_read(tmp_path: Path, text: str, why: str) -> None:
+def test_notes_that_cannot_be_read(tmp_path: Path, text: str, what: str) -> None:
     (tmp_path / "_backfill").mkdir()
     (tmp_path / "_backfill" / "backfill.json").write_text(text)
-    with pytest.raises(BackfillError, match=f"backfill.json {why}"):
+    with pytest.raises(BackfillError, check=about(what=what)):
         ledger(tmp_path).settled()
 
 
@@ -78,8 +80,8 @@ def test_a_start_that_was_cut_short_is_none_and_a_lost_note_is_told(tmp_path: Pa
     assert ledger(tmp_path).settled() is None
     (notes / "done").mkdir()
     (notes / "done" / "00000000").touch()
-    with pytest.raises(BackfillError, match=r"backfill\.json cannot be read"):
+    with pytest.raises(BackfillError, check=about(what="note")):
         ledger(tmp_path).settled()
     (notes / "backfill.json").unlink()
-    with pytest.raises(BackfillError, match=r"backfill\.json is missing, but finished windows are recorded"):
+    with pytest.raises(BackfillError, check=about(what="missing")):
         ledger(tmp_path).settled()

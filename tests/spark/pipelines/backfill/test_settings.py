@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.pipelines.backfill.settings import ROWS, BackfillSettings
@@ -15,20 +16,20 @@ def made(**values: Any) -> BackfillSettings:
 
 
 @pytest.mark.parametrize(
-    ("values", "text"),
+    ("values", "facts"),
     [
-        ({"topics": ()}, "needs either topics or a pattern"),
-        ({"pattern": "T.*"}, "needs either topics or a pattern"),
-        ({"window": 60, "window_rows": 5}, "divided either by time or by rows"),
-        ({"window": 0}, "window=0: must be 0.001 or more"),
-        ({"window_rows": 0}, "window_rows=0: must be 1 or more"),
-        ({"parallel": 0}, "parallel=0: must be 1 or more"),
-        ({"since": 5, "until": 5}, "since=5 is not before until=5"),
-        ({"columns": ("bodies",)}, "column 'bodies' is unknown"),
+        ({"topics": ()}, {"setting": "topics", "other": "pattern"}),
+        ({"pattern": "T.*"}, {"setting": "topics", "other": "pattern"}),
+        ({"window": 60, "window_rows": 5}, {"setting": "window", "other": "window_rows"}),
+        ({"window": 0}, {"setting": "window", "value": 0}),
+        ({"window_rows": 0}, {"setting": "window_rows", "value": 0}),
+        ({"parallel": 0}, {"setting": "parallel", "value": 0}),
+        ({"since": 5, "until": 5}, {"setting": "since", "value": 5}),
+        ({"columns": ("bodies",)}, {"setting": "columns", "value": "bodies"}),
     ],
 )
-def test_what_does_not_fit_is_refused(values: dict[str, Any], text: str) -> None:
-    with pytest.raises(SettingsError, match=text):
+def test_what_does_not_fit_is_refused(values: dict[str, Any], facts: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, check=about(**facts)):
         made(**values)
 
 

@@ -25,9 +25,7 @@ def test_the_newest_note_holds() -> None:
 def test_a_number_is_given_once() -> None:
     files = MemoryFiles()
     Commits(files).add(3, {"by": "first"})
-    with pytest.raises(
-        TakenError, match=r"mem:/archive/000000000003\.json was written by another run"
-    ) as caught:
+    with pytest.raises(TakenError) as caught:
         Commits(files).add(3, {"by": "second"})
     assert caught.value.by is not None
     assert caught.value.by["by"] == "first"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.support import Topics, load
+from tests.support import about
 
 from sparrowmq.spark.pipelines.common.task_progress import LOOK_SECONDS, followed
 from sparrowmq.spark.pipelines.common.watch import Progress, Watch
@@ -68,11 +69,11 @@ def test_a_report_that_fails_ends_the_read_and_an_error_stays_what_it_is(spark: 
         raise OSError("disk full")
 
     waited = threading.Event()
-    with pytest.raises(OSError, match="disk full"), followed(spark, Watch(full), 5):
+    with pytest.raises(OSError, check=about(args=("disk full",))), followed(spark, Watch(full), 5):
         spark.range(3).count()
         waited.wait(3 * LOOK_SECONDS)
     watch = Watch()
-    with pytest.raises(ValueError, match="mine"), followed(spark, watch, 5):
+    with pytest.raises(ValueError, check=about(args=("mine",))), followed(spark, watch, 5):
         raise ValueError("mine")
     assert watch.progress.lag != 0, "nothing is said to be done"
     assert list(spark.sparkContext.getJobTags()) == []

@@ -6,6 +6,7 @@ import io
 import json
 
 import pytest
+from tests.support import about
 
 from sparrowmq.spark.pipelines.common.watch import Progress, TopicLag, Watch, all_of, json_lines
 
@@ -45,7 +46,7 @@ def test_a_report_that_fails_ends_the_run() -> None:
     def full(progress: Progress) -> None:
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError, check=about(args=("disk full",))):
         Watch(full).begin("archive")
 
 

@@ -23,27 +23,31 @@ SETTINGS = MirrorSettings(
 
 
 @pytest.mark.parametrize(
-    ("values", "text"),
+    ("values", "facts"),
     [
-        ({"topics": ()}, "topics or a pattern"),
-        ({"pattern": "x"}, "topics or a pattern"),
-        ({"target": "here"}, "both called 'here'"),
-        ({"source": "a,b"}, "source='a,b': a cluster's name"),
-        ({"target_name_server": ""}, "needs target_name_server"),
-        ({"start": "middle"}, "start='middle': must be earliest or latest"),
-        ({"batch_rows": 0}, "batch_rows=0: must be 1 or more"),
-        ({"every": -1}, "every=-1: must be 0 or more"),
-        ({"groups_every": -1}, "groups_every=-1: must be 0 or more"),
-        ({"topics": ("%RETRY%g",)}, "belong to consumers"),
-        ({"topics": ("rmq_sys_x",)}, "is a system topic of RocketMQ"),
-        ({"topics": (), "pattern": "%DLQ%.*"}, "name each dead-letter topic"),
-        ({"groups": ("a b",)}, "a b"),
-        ({"group_pattern": "("}, "group_pattern"),
+        ({"topics": ()}, {"setting": "topics", "other": "pattern"}),
+        ({"pattern": "x"}, {"setting": "topics", "other": "pattern"}),
+        ({"target": "here"}, {"setting": "target", "other": "source"}),
+        ({"source": "a,b"}, {"setting": "source", "value": "a,b"}),
+        ({"target_name_server": ""}, {"setting": "target_name_server"}),
+        ({"start": "middle"}, {"setting": "start", "value": "middle"}),
+        ({"batch_rows": 0}, {"setting": "batch_rows", "value": 0}),
+        ({"every": -1}, {"setting": "every", "value": -1}),
+        ({"groups_every": -1}, {"setting": "groups_every", "value": -1}),
+        ({"topics": ("%RETRY%g",)}, {"setting": "topics", "what": "retry topic"}),
+        ({"topics": ("rmq_sys_x",)}, {"setting": "topics", "what": "system topic"}),
+        ({"topics": (), "pattern": "%DLQ%.*"}, {"setting": "pattern", "value": "%DLQ%.*"}),
+        ({"group_pattern": "("}, {"setting": "group_pattern", "value": "("}),
     ],
 )
-def test_wrong_ones(values: dict[str, Any], text: str) -> None:
-    with pytest.raises(mq.SparrowError, match=text):
+def test_wrong_ones(values: dict[str, Any], facts: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, check=about(**facts)):
         replace(SETTINGS, **values)
+
+
+def test_groups_have_valid_names() -> None:
+    with pytest.raises(mq.InvalidNameError):
+        replace(SETTINGS, groups=("a b",))
 
 
 def test_options_of_source_and_sink() -> None:

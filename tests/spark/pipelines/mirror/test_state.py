@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.pipelines.mirror.offset_map import QueuePlaces
@@ -32,18 +33,15 @@ def test_batches_that_are_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "facts"),
     [
-        ("", "here cannot be read as a mirror's state"),
-        ("[]", "here cannot be read"),
-        ('{"version":1}', "here cannot be read"),
-        (STATE.to_text().replace('"done"', '"dome"'), "here cannot be read"),
-        (
-            STATE.to_text().replace('"version":1', '"version":2'),
-            "here has version 2, but this release reads version 1",
-        ),
+        ("", {"what": "state", "value": "here"}),
+        ("[]", {"what": "state"}),
+        ('{"version":1}', {"what": "state"}),
+        (STATE.to_text().replace('"done"', '"dome"'), {"what": "state"}),
+        (STATE.to_text().replace('"version":1', '"version":2'), {"what": "version", "value": 2, "limit": 1}),
     ],
 )
-def test_what_is_no_state(text: str, message: str) -> None:
-    with pytest.raises(MirrorError, match=message):
+def test_what_is_no_state(text: str, facts: dict[str, object]) -> None:
+    with pytest.raises(MirrorError, check=about(**facts)):
         MirrorState.from_text(text, "here")

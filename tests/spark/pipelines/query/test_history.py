@@ -114,9 +114,9 @@ def test_what_is_nowhere_any_more_is_said() -> None:
     ledger = ArchiveLedger(units)
     for first in (0, 5, 8):
         _check_loss(ledger, {queue: first}, ["T"])
-    with pytest.raises(DataLossError, match=r"T/b/0: offsets 8 to 8 were deleted before"):
+    with pytest.raises(DataLossError, check=about(what="offsets", value=Span(queue, 8, 9))):
         _check_loss(ledger, {queue: 9}, ["T"])
-    with pytest.raises(DataLossError, match=r"offsets 8 to 9 were deleted .* fail_on_data_loss=False"):
+    with pytest.raises(DataLossError, check=about(what="offsets", value=Span(queue, 8, 10))):
         _check_loss(ledger, {queue: 20}, ["T"])
     _check_loss(ledger, {queue: 20}, ["other"])
     _check_loss(ledger, {}, ["T"])
@@ -125,9 +125,9 @@ def test_what_is_nowhere_any_more_is_said() -> None:
 def test_wrong_settings(settings: HistorySettings, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, check=about(setting="since", value=2)):
         HistorySettings(directory=tmp_path, since=2, until=2)
-    with pytest.raises(ArchiveError, match="does not contain an archive"):
+    with pytest.raises(ArchiveError, check=about(what="archive")):
         plan_history(settings)
     with archived(settings).store.locked():
         pass
-    with pytest.raises(ArchiveError, match="is empty; name the topics"):
+    with pytest.raises(ArchiveError, check=about(setting="topics")):
         plan_history(HistorySettings(directory=settings.directory))

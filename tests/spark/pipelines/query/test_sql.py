@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from tests.spark.support import Topics
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.pipelines.archive.archive import ArchiveSettings, archive
@@ -25,12 +26,12 @@ from sparrowmq.spark.pipelines.query.sql import (
 def test_tables_that_are_named() -> None:
     assert mentioned("select * from orders join `a-b`", ["Orders", "a-b", "Other"]) == ["a-b", "Orders"]
     assert mentioned("select 'Orders'", ["Orders"]) == []
-    with pytest.raises(SettingsError, match="topics 'Orders' and 'orders' differ only in case"):
+    with pytest.raises(SettingsError, check=about(what="topic", value="Orders", other="orders")):
         mentioned("select * from orders, p", ["Orders", "P", "orders"])
 
 
 def test_an_archive_or_a_cluster_is_needed() -> None:
-    with pytest.raises(SettingsError, match="needs an archive: give its directory"):
+    with pytest.raises(SettingsError, check=about(setting="directory", other="live")):
         SqlSettings(live=False)
 
 

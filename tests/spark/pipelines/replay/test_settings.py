@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
@@ -16,29 +17,29 @@ Q = MessageQueue("T", "b", 0)
 
 
 @pytest.mark.parametrize(
-    ("values", "text"),
+    ("values", "facts"),
     [
-        ({"to": ""}, "a replay needs a target topic"),
-        ({"topics": ()}, "a replay needs a source"),
-        ({"dead_letters_of": "g"}, "dead_letters_of cannot be combined"),
+        ({"to": ""}, {"setting": "to"}),
+        ({"topics": ()}, {"setting": "topics"}),
+        ({"dead_letters_of": "g"}, {"setting": "dead_letters_of"}),
         (
             {"topics": (), "dead_letters_of": "g", "to": "x_{topic}"},
-            "dead letters need the name of a target topic",
+            {"setting": "to", "value": "x_{topic}"},
         ),
-        ({"archive": "a", "sql92": "n = 1"}, "sql92 is for brokers"),
-        ({"tags": "a", "sql92": "n = 1"}, "tags and sql92 are both given"),
-        ({"rate": 0}, "rate=0: must be 1 or more"),
-        ({"batch_rows": 0}, "batch_rows=0: must be 1 or more"),
-        ({"tasks": 0}, "tasks=0: must be 1 or more"),
-        ({"since": 5, "until": 5}, "since=5 is not before until=5"),
-        ({"ids": "new"}, "ids='new': must be renew or keep"),
-        ({"values": {"topic": "x"}}, "values has 'topic'; it may have body, tags"),
-        ({"options": {"startingOffsets": "latest"}}, "option startingOffsets would change what is replayed"),
+        ({"archive": "a", "sql92": "n = 1"}, {"setting": "sql92", "other": "archive"}),
+        ({"tags": "a", "sql92": "n = 1"}, {"setting": "sql92", "other": "tags"}),
+        ({"rate": 0}, {"setting": "rate", "value": 0}),
+        ({"batch_rows": 0}, {"setting": "batch_rows", "value": 0}),
+        ({"tasks": 0}, {"setting": "tasks", "value": 0}),
+        ({"since": 5, "until": 5}, {"setting": "since", "value": 5}),
+        ({"ids": "new"}, {"setting": "ids", "value": "new"}),
+        ({"values": {"topic": "x"}}, {"setting": "values", "value": "topic"}),
+        ({"options": {"startingOffsets": "latest"}}, {"setting": "options", "value": "startingOffsets"}),
     ],
 )
-def test_wrong_settings(values: dict[str, Any], text: str) -> None:
+def test_wrong_settings(values: dict[str, Any], facts: dict[str, object]) -> None:
     given: dict[str, Any] = {"home": "h", "to": "Out", "topics": ("T",), **values}
-    with pytest.raises(SettingsError, match=text):
+    with pytest.raises(SettingsError, check=about(**facts)):
         ReplaySettings(**given)
 
 

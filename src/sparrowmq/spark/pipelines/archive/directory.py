@@ -62,7 +62,9 @@ class ArchiveDirectory:
         """The generation that readers see now. Raises `ArchiveError` when there is no archive."""
         if not self.exists:
             raise ArchiveError(
-                f"{self.root} does not contain an archive; make one with `sparrow pipe archive`"
+                f"{self.root} does not contain an archive; make one with `sparrow pipe archive`",
+                what="archive",
+                value=str(self.root),
             )
         return self.data.resolve()
 
@@ -149,7 +151,8 @@ def read_ledger(generation: Path) -> ArchiveLedger:
             units.append(ArchiveUnit.from_text(manifest.read_text(), manifest))
         except OSError as error:
             raise ArchiveError(
-                f"{manifest} cannot be read: {error.strerror}; restore it from a copy"
+                f"{manifest} cannot be read: {error.strerror}; restore it from a copy",
+                value=manifest,
             ) from error
     return ArchiveLedger(units)
 

@@ -68,7 +68,10 @@ class ArchiveUnit:
             if value["version"] != VERSION:
                 raise ArchiveError(
                     f"{where} has version {value['version']}, but this release reads version {VERSION}: "
-                    f"use a newer release"
+                    f"use a newer release",
+                    what="version",
+                    value=value["version"],
+                    limit=VERSION,
                 )
             return cls(
                 number=int(value["number"]),
@@ -85,7 +88,8 @@ class ArchiveUnit:
             raise
         except (KeyError, TypeError, ValueError, AttributeError):
             raise ArchiveError(
-                f"{where} cannot be read as a unit of an archive; restore it from a copy"
+                f"{where} cannot be read as a unit of an archive; restore it from a copy",
+                value=where,
             ) from None
 
 
@@ -147,7 +151,9 @@ class ArchiveLedger:
                     first, last = max(old.start, span.start), min(old.end, span.end) - 1
                     raise ArchiveError(
                         f"offsets {first} to {last} of {span.queue} are already archived; if the topic was "
-                        f"recreated, use a new archive for it"
+                        f"recreated, use a new archive for it",
+                        what="offsets",
+                        value=Span(span.queue, first, last + 1),
                     )
 
     def missing(self, span: Span) -> list[Span]:
@@ -208,12 +214,18 @@ def evolve(old: Mapping[str, str], new: Mapping[str, str], where: object) -> dic
         if before != name:
             raise ArchiveError(
                 f"column {name!r} differs only in case from column {before!r} of archive {where}; rename "
-                f"the column, or start another archive"
+                f"the column, or start another archive",
+                what="case",
+                value=name,
+                other=before,
             )
         if old.get(name, kind) != kind:
             raise ArchiveError(
                 f"column {name!r} has type {old[name]} in archive {where}, but {kind} now; rename the "
-                f"column, or start another archive"
+                f"column, or start another archive",
+                what="type",
+                value=name,
+                other=old[name],
             )
     return {**old, **new}
 

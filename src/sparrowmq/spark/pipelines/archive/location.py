@@ -62,7 +62,11 @@ class Draft:
         """Raise `ArchiveError` if the number of rows is different."""
         if self.expected is not None and rows != self.expected:
             raise ArchiveError(
-                f"{where} has {rows} messages instead of {self.expected}: nothing was published; run it again"
+                f"{where} has {rows} messages instead of {self.expected}: nothing was published; run it "
+                f"again",
+                what="messages",
+                value=rows,
+                limit=self.expected,
             )
 
     def unit(self, rows: int, size: int) -> ArchiveUnit:
@@ -137,7 +141,8 @@ def store_of(location: str | Path, wanted: TableOptions | None = None) -> Store:
         if wanted is None or wanted.format == PARQUET:
             return plain
         if plain.exists:
-            raise ArchiveError(f"{location} contains an archive of format {PARQUET}, not {wanted.format}")
+            text = f"{location} contains an archive of format {PARQUET}, not {wanted.format}"
+            raise ArchiveError(text, what="format", value=PARQUET, limit=wanted.format)
         described = {
             "version": VERSION,
             "format": wanted.format,
@@ -151,7 +156,10 @@ def store_of(location: str | Path, wanted: TableOptions | None = None) -> Store:
         raise ArchiveError(
             f"{location} contains an archive of format {described['format']}, table "
             f"{described['table']!r}, not "
-            f"{wanted.format}, {wanted.table!r}: use the same format and table, or give another directory"
+            f"{wanted.format}, {wanted.table!r}: use the same format and table, or give another directory",
+            what="format",
+            value=described["format"],
+            limit=wanted.format,
         )
     return _table(files, described, wanted, is_new=False)
 
@@ -181,7 +189,8 @@ def _described(files: Files) -> dict[str, Any] | None:
         pass
     raise ArchiveError(
         f"{files.location}/{DESCRIPTION} cannot be read by this release; use a newer release, or restore "
-        f"it from a copy"
+        f"it from a copy",
+        what=DESCRIPTION,
     )
 
 

@@ -91,7 +91,8 @@ class RemoteStore:
         """See `Store`."""
         seen = self._mine or self._look()
         if seen is None:
-            raise ArchiveError(f"{self} does not contain an archive; make one with `sparrow pipe archive`")
+            text = f"{self} does not contain an archive; make one with `sparrow pipe archive`"
+            raise ArchiveError(text, what="archive", value=str(self))
         return RemoteContent(self.location, seen.state, seen.state.ledger)
 
     @contextmanager
@@ -171,7 +172,8 @@ class RemoteStore:
             self._mine = None
             raise ArchiveError(
                 f"{error}: archive {self} was taken over by {_owner(error.by)}; only one run may write it; "
-                f"this one has ended"
+                f"this one has ended",
+                what="run",
             ) from error
         self._mine = _Seen(number, state, (number, state) if commit["base"] is None or base is None else base)
 
@@ -193,7 +195,9 @@ class RemoteStore:
                 state = from_commit(commit, whole, where)
                 return _Seen(number, state, (base, whole))
         raise ArchiveError(
-            f"{self.location}/commits lacks commit {base}, which others need; restore it from a copy"
+            f"{self.location}/commits lacks commit {base}, which others need; restore it from a copy",
+            what="commit",
+            value=base,
         )
 
 

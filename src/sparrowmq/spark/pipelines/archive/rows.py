@@ -37,7 +37,9 @@ def shaped(frame: DataFrame, select: Sequence[str]) -> DataFrame:
     doubled = sorted(name for name in chosen.columns if counts[name.casefold()] > 1)
     if doubled:
         raise SettingsError(
-            f"column {doubled[0]!r} already exists; give the expression in select another name"
+            f"column {doubled[0]!r} already exists; give the expression in select another name",
+            "select",
+            doubled[0],
         )
     for item in chosen.schema.fields:
         _check_type(item.dataType, item.name)

@@ -78,7 +78,7 @@ class ArchiveSettings:
 
     def __post_init__(self) -> None:
         if bool(self.topics) == bool(self.pattern):
-            raise SettingsError("an archive needs either topics or a pattern")
+            raise SettingsError("an archive needs either topics or a pattern", "topics", other="pattern")
         if self.start not in (EARLIEST, LATEST):
             raise SettingsError(f"start={self.start!r}: must be {EARLIEST} or {LATEST}", "start", self.start)
         for name, value, least in (
@@ -101,12 +101,15 @@ class ArchiveSettings:
             )
         self._check_format()
         if self.bad_rows is not None and "body" not in self.columns:
-            raise SettingsError("bad_rows concern bodies, but the archive has no column body")
+            text = "bad_rows concern bodies, but the archive has no column body"
+            raise SettingsError(text, "bad_rows", other="columns")
         unknown = [name for name in self.columns if name not in SOURCE_COLUMNS]
         if unknown:
             raise SettingsError(
                 f"column {unknown[0]!r} is unknown to the rocketmq source; known are "
-                f"{', '.join(SOURCE_COLUMNS)}"
+                f"{', '.join(SOURCE_COLUMNS)}",
+                "columns",
+                unknown[0],
             )
 
     def _check_format(self) -> None:
@@ -115,9 +118,11 @@ class ArchiveSettings:
                 f"format={self.format!r}: must be one of {', '.join(FORMATS)}", "format", self.format
             )
         if self.format == PARQUET and (self.table or self.sort or self.keep_days):
-            raise SettingsError("table, sort and keep_days need a format with tables: delta or iceberg")
+            text = "table, sort and keep_days need a format with tables: delta or iceberg"
+            raise SettingsError(text, "format", self.format)
         if self.format == "iceberg" and self.table.count(".") < 2:
-            raise SettingsError(f"format=iceberg needs table=catalog.namespace.name, not {self.table!r}")
+            text = f"format=iceberg needs table=catalog.namespace.name, not {self.table!r}"
+            raise SettingsError(text, "table", self.table)
 
     @property
     def store(self) -> Store:

@@ -79,7 +79,10 @@ def base_of(commit: Mapping[str, Any], where: object) -> int | None:
     version = commit.get("version")
     if version != VERSION:
         raise ArchiveError(
-            f"{where} has version {version}, but this release reads version {VERSION}: use a newer release"
+            f"{where} has version {version}, but this release reads version {VERSION}: use a newer release",
+            what="version",
+            value=version,
+            limit=VERSION,
         )
     base = commit.get("base")
     return None if base is None else int(base)
@@ -99,5 +102,6 @@ def from_commit(commit: Mapping[str, Any], base: ArchiveState, where: object) ->
         raise
     except (KeyError, TypeError, ValueError):
         raise ArchiveError(
-            f"{where} cannot be read as a commit of an archive; restore it from a copy"
+            f"{where} cannot be read as a commit of an archive; restore it from a copy",
+            value=where,
         ) from None

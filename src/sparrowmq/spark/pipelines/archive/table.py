@@ -111,7 +111,8 @@ class TableStore:
     def content(self) -> TableContent:
         """See `Store`."""
         if not self.exists:
-            raise ArchiveError(f"{self} does not contain an archive; make one with `sparrow pipe archive`")
+            text = f"{self} does not contain an archive; make one with `sparrow pipe archive`"
+            raise ArchiveError(text, what="archive", value=str(self))
         with self._fitting():
             return self._content(self._table.latest(session(str(self))))
 
@@ -128,12 +129,16 @@ class TableStore:
         if note is None and found.id:
             raise ArchiveError(
                 f"table {self} has commits, but none of an archive: use a separate table for the archive, "
-                f"or restore the table from a copy"
+                f"or restore the table from a copy",
+                what="commits",
             )
         if note is not None and note.get("id") != self._described["id"]:
             raise ArchiveError(
                 f"table {self} belongs to another archive ({note.get('id')}, this one is "
-                f"{self._described['id']}): use a separate table for each archive"
+                f"{self._described['id']}): use a separate table for each archive",
+                what="archive",
+                value=note.get("id"),
+                limit=self._described["id"],
             )
         return note
 
@@ -186,7 +191,10 @@ class TableStore:
         if draft.expected is not None and rows != draft.expected:
             raise ArchiveError(
                 f"version {found.id} of {self} added {rows} messages instead of {draft.expected}: restore "
-                f"the version before it, and run it again"
+                f"the version before it, and run it again",
+                what="messages",
+                value=rows,
+                limit=draft.expected,
             )
         return draft.unit(rows, found.size)
 
@@ -197,7 +205,8 @@ class TableStore:
     def _taken(self) -> ArchiveError:
         return ArchiveError(
             f"another run has written to {self} in the meantime; only one run may write it, and this one "
-            f"has ended"
+            f"has ended",
+            what="run",
         )
 
     def compact(self, spark: SparkSession, *, least: int, size_max: int) -> int:
@@ -224,7 +233,9 @@ class TableStore:
             raise ArchiveError(
                 f"{self._described['format']} does not work with Spark {spark.version} here: its jar is "
                 f"missing or was built for another Spark (docs/pipelines/archive.md lists the jars): "
-                f"{' '.join(java_names(error)[:1])} {str(error).partition(chr(10))[0][:200]}"
+                f"{' '.join(java_names(error)[:1])} {str(error).partition(chr(10))[0][:200]}",
+                "format",
+                self._described["format"],
             ) from error
 
 

@@ -118,7 +118,8 @@ def committed(run: AuditRun, group: str) -> DataFrame:
     settings = run.settings
     with stored.admin_of(settings.stored.source_options) as admin:
         if not admin.group_config(group):
-            raise SettingsError(f"no broker knows group {group!r}; see `sparrow group list`")
+            text = f"no broker knows group {group!r}; see `sparrow group list`"
+            raise SettingsError(text, "groups", group)
         progress = [one for topic in settings.topics for one in admin.group_progress(group, topic)]
     rows = [
         (one.queue.topic, one.queue.broker_name, one.queue.queue_id, one.consumer_offset)

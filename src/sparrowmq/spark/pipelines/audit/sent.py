@@ -124,7 +124,9 @@ def read_ledger(spark: SparkSession, settings: AuditSettings) -> DataFrame:
     if bad:
         raise SettingsError(
             f"{bad:,} rows of ledger {settings.ledger} have no topic, id or time; correct them, or name "
-            f"the right columns with ledger_columns"
+            f"the right columns with ledger_columns",
+            "ledger_columns",
+            bad,
         )
     return found
 

@@ -90,12 +90,16 @@ class AuditSettings:
 
     def __post_init__(self) -> None:
         if not self.topics:
-            raise SettingsError("an audit needs at least one topic")
+            raise SettingsError("an audit needs at least one topic", "topics")
         if self.match not in MATCHES:
             raise SettingsError(f"match={self.match!r}: must be {' or '.join(MATCHES)}", "match", self.match)
         if self.match == "keys" and self.groups and len(self.topics) > 1:
             raise SettingsError(
-                "consumers' traces do not name the topic: match='keys' with groups allows one topic at a time"
+                "consumers' traces do not name the topic: match='keys' with groups allows one topic at a "
+                "time",
+                "match",
+                self.match,
+                other="topics",
             )
         for name, value, least in (
             ("late_seconds", self.late_seconds, 0),
@@ -108,25 +112,30 @@ class AuditSettings:
         self._check_ledger()
         allowed_of(self.allow)
         if not self.live and self.archive is None:
-            raise SettingsError("without the live log an audit needs an archive")
+            raise SettingsError("without the live log an audit needs an archive", "archive", other="live")
         if not self.with_sent and not self.groups:
-            raise SettingsError("an audit without sends needs a group, or there is nothing to compare")
+            text = "an audit without sends needs a group, or there is nothing to compare"
+            raise SettingsError(text, "groups", other="with_sent")
 
     def _check_window(self) -> None:
         if self.spans and (self.since is not None or self.until is not None):
-            raise SettingsError("give either offsets or times for an audit")
+            raise SettingsError("give either offsets or times for an audit", "spans", other="since")
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise SettingsError(f"since={self.since} is not before until={self.until}", "since", self.since)
         if len({span.queue for span in self.spans}) < len(self.spans):
-            raise SettingsError("offsets name a queue twice; give one range per queue")
+            raise SettingsError("offsets name a queue twice; give one range per queue", "spans")
         strange = sorted({span.queue.topic for span in self.spans} - set(self.topics))
         if strange:
-            raise SettingsError(f"offsets name topic {strange[0]!r}, which is not audited")
+            text = f"offsets name topic {strange[0]!r}, which is not audited"
+            raise SettingsError(text, "spans", strange[0])
 
     def _check_ledger(self) -> None:
         if self.ledger and not self.with_sent:
             raise SettingsError(
-                f"ledger={self.ledger!r} records sends, which are not checked", "ledger", self.ledger
+                f"ledger={self.ledger!r} records sends, which are not checked",
+                "ledger",
+                self.ledger,
+                other="with_sent",
             )
         if self.ledger and self.ledger_kind not in LEDGER_FORMATS:
             raise SettingsError(
@@ -136,7 +145,8 @@ class AuditSettings:
             )
         for name in self.ledger_columns:
             if name not in LEDGER_COLUMNS:
-                raise SettingsError(f"ledger_columns {name!r}: must be one of {', '.join(LEDGER_COLUMNS)}")
+                text = f"ledger_columns {name!r}: must be one of {', '.join(LEDGER_COLUMNS)}"
+                raise SettingsError(text, "ledger_columns", name)
 
     @property
     def by_key(self) -> bool:
@@ -186,7 +196,9 @@ def spans_from(text: str) -> tuple[Span, ...]:
     if not found or any(span.start < 0 or span.end <= span.start for span in found):
         raise SettingsError(
             f'offsets {text!r}: give JSON such as {{"orders": {{"broker-a": {{"0": [0, 100]}}}}}}, the first '
-            "offset and the one after the last"
+            "offset and the one after the last",
+            "spans",
+            text,
         )
     return tuple(sorted(found))
 

@@ -169,9 +169,11 @@ def allowed_of(given: Mapping[str, int]) -> dict[Kind, int]:
     found = dict(DEFAULT_ALLOWED)
     for name, count in given.items():
         if name not in tuple(found):
-            raise SettingsError(f"allow {name!r} is not a kind of finding; known are {', '.join(found)}")
+            text = f"allow {name!r} is not a kind of finding; known are {', '.join(found)}"
+            raise SettingsError(text, "allow", name)
         if count < NO_LIMIT:
-            raise SettingsError(f"allow {name}={count}: must be 0 or more, or {NO_LIMIT} for no limit")
+            text = f"allow {name}={count}: must be 0 or more, or {NO_LIMIT} for no limit"
+            raise SettingsError(text, "allow", count)
         found[Kind(name)] = count
     return found
 

@@ -119,7 +119,8 @@ def read_backfill(spark: SparkSession, directory: str | Path) -> DataFrame:
     ledger = BackfillLedger(files_of(directory, NAME))
     done = ledger.done()
     if not done:
-        raise BackfillError(f"{directory} has no finished window; make some with sparrow pipe backfill")
+        text = f"{directory} has no finished window; make some with sparrow pipe backfill"
+        raise BackfillError(text, what="windows", value=directory)
     root = ledger.files.location
     paths = [f"{root}/{window_name(number)}" for number in sorted(done)]
     return spark.read.option("basePath", root).parquet(*paths)
@@ -195,7 +196,10 @@ class _Run:
         where = self._ledger.files.location
         raise PipelineError(
             f"window {window.number} of {where}: {_text(error)}; {self._left} windows are left; the next "
-            f"run continues with them"
+            f"run continues with them",
+            what="window",
+            value=window.number,
+            limit=self._left,
         ) from error
 
     def _work(self) -> None:

@@ -75,14 +75,19 @@ class Settled:
             if value["version"] != VERSION:
                 raise BackfillError(
                     f"{where} has version {value['version']}, but this release reads version {VERSION}: "
-                    f"use a newer release"
+                    f"use a newer release",
+                    what="version",
+                    value=value["version"],
+                    limit=VERSION,
                 )
             return cls._of(str(value["id"]), value["asked"], value)
         except BackfillError:
             raise
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
             raise BackfillError(
-                f"{where} cannot be read as a note of a backfill; restore it from a copy"
+                f"{where} cannot be read as a note of a backfill; restore it from a copy",
+                what="note",
+                value=where,
             ) from None
 
     def check(self, asked: Mapping[str, Any], place: str) -> None:
@@ -92,7 +97,10 @@ class Settled:
             if before != value:
                 raise BackfillError(
                     f"{place} contains a backfill with {name}={before!r}, not {value!r}: continue with the "
-                    f"original settings, or give another directory for another backfill"
+                    f"original settings, or give another directory for another backfill",
+                    name,
+                    value,
+                    limit=before,
                 )
 
     def left(self, done: frozenset[int]) -> list[Window]:
@@ -119,7 +127,9 @@ class BackfillLedger:
             return Settled.from_text(text, where)
         if begun:
             raise BackfillError(
-                f"{where} is missing, but finished windows are recorded; restore it from a copy"
+                f"{where} is missing, but finished windows are recorded; restore it from a copy",
+                what="missing",
+                value=where,
             )
         return None
 
@@ -163,7 +173,9 @@ class BackfillLedger:
         if now.get("token") != self._token:
             raise BackfillError(
                 f"{self.files.location} is being written by process {now.get('process')} on "
-                f"{now.get('host')}, which started later: this one stops"
+                f"{now.get('host')}, which started later: this one stops",
+                what="run",
+                value=now.get("process"),
             )
 
 

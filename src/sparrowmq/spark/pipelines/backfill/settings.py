@@ -57,10 +57,12 @@ class BackfillSettings:
 
     def __post_init__(self) -> None:
         if bool(self.topics) == bool(self.pattern):
-            raise SettingsError("a backfill needs either topics or a pattern")
+            raise SettingsError("a backfill needs either topics or a pattern", "topics", other="pattern")
         if self.window is not None and self.window_rows is not None:
             raise SettingsError(
-                "window and window_rows are both given: windows are divided either by time or by rows"
+                "window and window_rows are both given: windows are divided either by time or by rows",
+                "window",
+                other="window_rows",
             )
         for name, value, least in (
             ("window", self.window, 0.001),
@@ -75,7 +77,9 @@ class BackfillSettings:
         if unknown:
             raise SettingsError(
                 f"column {unknown[0]!r} is unknown to the rocketmq source; known are "
-                f"{', '.join(SOURCE_COLUMNS)}"
+                f"{', '.join(SOURCE_COLUMNS)}",
+                "columns",
+                unknown[0],
             )
 
     @property

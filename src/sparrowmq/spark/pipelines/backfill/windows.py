@@ -105,7 +105,9 @@ def check_count(count: int, asked: str) -> None:
     if count > WINDOWS_MAX:
         raise SettingsError(
             f"{asked} makes {count:,} windows, but a backfill may have at most {WINDOWS_MAX:,}: use larger "
-            f"windows, or a shorter time"
+            f"windows, or a shorter time",
+            value=count,
+            limit=WINDOWS_MAX,
         )
 
 
@@ -114,7 +116,9 @@ def _check_spans(windows: Sequence[Window], asked: str) -> None:
     if count > SPANS_MAX:
         raise SettingsError(
             f"{asked} makes {len(windows):,} windows of {count:,} parts of queues, but a backfill may have "
-            f"at most {SPANS_MAX:,}: use larger windows, or fewer topics"
+            f"at most {SPANS_MAX:,}: use larger windows, or fewer topics",
+            value=count,
+            limit=SPANS_MAX,
         )
 
 

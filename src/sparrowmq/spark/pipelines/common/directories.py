@@ -27,7 +27,9 @@ def directory(text: str | Path, what: str) -> Path:
     if is_uri(text):
         raise SettingsError(
             f"{what} {text}: it needs a mounted file system with atomic renames; give a path, not a URI "
-            f"with {str(text).partition(':')[0]}:"
+            f"with {str(text).partition(':')[0]}:",
+            what=what,
+            value=text,
         )
     return Path(urlsplit(str(text)).path if _SCHEME.match(str(text)) else text).absolute()
 
@@ -51,13 +53,14 @@ def locked(root: Path, what: str, error: type[SettingsError]) -> Iterator[None]:
         root.mkdir(parents=True, exist_ok=True)
         lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as caught:
-        raise error(f"{what} {root} cannot be made: {caught.strerror}") from caught
+        raise error(f"{what} {root} cannot be made: {caught.strerror}", what=what, value=root) from caught
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             owner = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise error(f"{what} {root} is being written by process {owner}; stop that one first") from None
+            text = f"{what} {root} is being written by process {owner}; stop that one first"
+            raise error(text, what="process", value=owner) from None
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield

@@ -242,7 +242,8 @@ def session(location: str) -> SparkSession:
     if found is None or getattr(found, "_jsparkSession", None) is None:
         raise SettingsError(
             f"{location} is accessed through the JVM of a Spark session: create one first (not with Spark "
-            f"Connect, whose JVM is remote), or give a path"
+            f"Connect, whose JVM is remote), or give a path",
+            value=location,
         )
     session: SparkSession = found
     return session
@@ -263,7 +264,8 @@ def _file_system(location: str) -> Any:
         raise SettingsError(
             f"{location}: Spark has no such file system, or cannot reach it: {_reason(error)}. Its module "
             "must be on Spark's class path (for s3a: spark.jars.packages=org.apache.hadoop:hadoop-aws:"
-            f"{hadoop}), its settings in the session (spark.hadoop.fs.…)"
+            f"{hadoop}), its settings in the session (spark.hadoop.fs.…)",
+            value=location,
         ) from error
 
 
@@ -293,4 +295,4 @@ def _reason(error: object) -> str:
 
 
 def _cannot(where: object, done: str, error: object) -> SettingsError:
-    return SettingsError(f"{where} cannot be {done}: {_reason(error)}")
+    return SettingsError(f"{where} cannot be {done}: {_reason(error)}", what=done, value=where)

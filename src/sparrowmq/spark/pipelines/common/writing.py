@@ -44,7 +44,9 @@ def target(options: Mapping[str, str]) -> Target:
     except NoRouteError as error:
         raise SettingsError(
             f"{error}; make the topic first: sparrow topic create {parsed.topic} --namesrv "
-            f"{parsed.name_server}"
+            f"{parsed.name_server}",
+            "topic",
+            parsed.topic,
         ) from None
     return Target(found, broker_without_states(parsed))
 

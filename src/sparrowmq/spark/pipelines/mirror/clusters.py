@@ -141,7 +141,9 @@ class Side:
         if not create:
             raise SettingsError(
                 f"topic {topic!r} does not exist at the target {self.name!r}: create it there, or let the "
-                f"mirror do so (create_topics)"
+                f"mirror do so (create_topics)",
+                "create_topics",
+                topic,
             )
         await (await self.admin()).create_topic(topic, queues=missing, cluster=cluster or None)
         return await self.writable(topic)
@@ -154,7 +156,9 @@ class Side:
         if cluster not in known:
             raise SettingsError(
                 f"there is no cluster {cluster!r} at the target; the name server knows: "
-                f"{', '.join(sorted(known)) or 'none'}"
+                f"{', '.join(sorted(known)) or 'none'}",
+                "cluster",
+                cluster,
             )
         return [name for name in known[cluster] if name in masters]
 
@@ -189,11 +193,17 @@ def check_sides(
     both = set(addresses[0].values()) & set(addresses[1].values())
     if both:
         raise SettingsError(
-            f"source and target are the same cluster: both have the broker at {sorted(both)[0]}"
+            f"source and target are the same cluster: both have the broker at {sorted(both)[0]}",
+            "target",
+            sorted(both)[0],
+            other="source",
         )
     for side, name in zip(sides, names, strict=True):
         if name is not None and name != side.name:
             raise SettingsError(
                 f"the cluster at {side.connection.name_server} is called {name!r} by other mirrors and "
-                f"{side.name!r} here: use one name, or messages would be mirrored in a loop"
+                f"{side.name!r} here: use one name, or messages would be mirrored in a loop",
+                "target" if side is sides[-1] else "source",
+                side.name,
+                other=name,
             )

@@ -49,12 +49,16 @@ class MirrorDirectory:
         except FileNotFoundError:
             return MirrorState(source=source, target=target)
         except OSError as error:
-            raise MirrorError(f"{path} cannot be read: {error.strerror}; restore it from a copy") from error
+            raise MirrorError(
+                f"{path} cannot be read: {error.strerror}; restore it from a copy", value=path
+            ) from error
         state = MirrorState.from_text(text, path)
         if (state.source, state.target) != (source, target):
             raise MirrorError(
                 f"{self.root} mirrors {state.source} to {state.target}, not {source} to {target}: use a "
-                f"separate directory for each mirror"
+                f"separate directory for each mirror",
+                "directory",
+                self.root,
             )
         return state
 
@@ -63,4 +67,7 @@ class MirrorDirectory:
         try:
             directories.replace_file(self.root / STATE, state.to_text())
         except OSError as error:
-            raise MirrorError(f"{self.root / STATE} cannot be written: {error.strerror}") from error
+            path = self.root / STATE
+            raise MirrorError(
+                f"{path} cannot be written: {error.strerror}", what="write", value=path
+            ) from error

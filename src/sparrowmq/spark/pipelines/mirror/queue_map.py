@@ -33,7 +33,8 @@ def extended(
             continue
         choice = [target for target in sorted(there) if target.topic == queue.topic]
         if not choice:
-            raise SettingsError(f"topic {queue.topic!r} has no writable queue at the target")
+            text = f"topic {queue.topic!r} has no writable queue at the target"
+            raise SettingsError(text, "topics", queue.topic)
         found[queue] = min(choice, key=lambda target: (used[target], target))
         used[found[queue]] += 1
     return found

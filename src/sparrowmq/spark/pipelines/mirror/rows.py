@@ -71,10 +71,14 @@ def check_topic(topic: str) -> None:
     """Raises `SettingsError` for a topic that is not mirrored."""
     if topic.startswith(RETRY_PREFIX):
         raise SettingsError(
-            f"topic {topic!r} is not mirrored: its messages belong to consumers of the source cluster"
+            f"topic {topic!r} is not mirrored: its messages belong to consumers of the source cluster",
+            "topics",
+            topic,
+            what="retry topic",
         )
     if is_system_topic(topic):
-        raise SettingsError(f"topic {topic!r} is a system topic of RocketMQ and is not mirrored")
+        text = f"topic {topic!r} is a system topic of RocketMQ and is not mirrored"
+        raise SettingsError(text, "topics", topic, what="system topic")
 
 
 def came_through(target: str) -> str:

@@ -67,15 +67,19 @@ class MirrorSettings:
 
     def __post_init__(self) -> None:
         if bool(self.topics) == bool(self.pattern):
-            raise SettingsError("a mirror needs either topics or a pattern")
+            raise SettingsError("a mirror needs either topics or a pattern", "topics", other="pattern")
         check_name("source", self.source)
         check_name("target", self.target)
         if self.source == self.target:
             raise SettingsError(
-                f"source and target are both called {self.source!r}; give them different names"
+                f"source and target are both called {self.source!r}; give them different names",
+                "target",
+                self.target,
+                other="source",
             )
         if not self.target_name_server:
-            raise SettingsError("a mirror needs target_name_server, such as 10.0.0.2:9876")
+            text = "a mirror needs target_name_server, such as 10.0.0.2:9876"
+            raise SettingsError(text, "target_name_server")
         if self.start not in (EARLIEST, LATEST):
             raise SettingsError(f"start={self.start!r}: must be {EARLIEST} or {LATEST}", "start", self.start)
         for name, value, least in (

@@ -69,7 +69,10 @@ class MirrorState:
             if version != VERSION:
                 raise MirrorError(
                     f"{where} has version {version}, but this release reads version {VERSION}: use a newer "
-                    f"release"
+                    f"release",
+                    what="version",
+                    value=version,
+                    limit=VERSION,
                 )
             return cls(
                 source=value["source"],
@@ -93,7 +96,9 @@ class MirrorState:
         except (KeyError, TypeError, ValueError, AttributeError):
             raise MirrorError(
                 f"{where} cannot be read as a mirror's state; restore it from a copy: without it all "
-                f"messages would be sent again"
+                f"messages would be sent again",
+                what="state",
+                value=where,
             ) from None
 
 

@@ -126,7 +126,8 @@ def _seam(settings: HistorySettings) -> _Seam:
     ledger = content.ledger
     topics = settings.topics or tuple(sorted({queue.topic for queue in ledger.queues}))
     if not topics:
-        raise ArchiveError(f"{settings.directory} is empty; name the topics, or archive some messages first")
+        text = f"{settings.directory} is empty; name the topics, or archive some messages first"
+        raise ArchiveError(text, "topics")
     options = _options(settings, topics)
     found = reading.queues_of(options)
     if settings.fail_on_data_loss:
@@ -169,7 +170,9 @@ def _check_loss(ledger: ArchiveLedger, firsts: Mapping[MessageQueue, int], topic
         if gone:
             raise DataLossError(
                 f"queue {queue}: offsets {gone[0].start} to {gone[0].end - 1} were deleted before they were "
-                "archived; fail_on_data_loss=False continues without them"
+                "archived; fail_on_data_loss=False continues without them",
+                what="offsets",
+                value=gone[0],
             )
 
 

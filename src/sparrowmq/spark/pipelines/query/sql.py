@@ -48,7 +48,8 @@ class SqlSettings:
 
     def __post_init__(self) -> None:
         if not self.live and self.directory is None:
-            raise SettingsError("without the live log a query needs an archive: give its directory")
+            text = "without the live log a query needs an archive: give its directory"
+            raise SettingsError(text, "directory", other="live")
 
 
 def mentioned(query: str, tables: Collection[str]) -> list[str]:
@@ -62,7 +63,10 @@ def mentioned(query: str, tables: Collection[str]) -> list[str]:
         if one.lower() == other.lower():
             raise SettingsError(
                 f"topics {one!r} and {other!r} differ only in case, which SQL ignores; read them with "
-                f"spark.read.format('{reading.FORMAT}')"
+                f"spark.read.format('{reading.FORMAT}')",
+                what="topic",
+                value=one,
+                other=other,
             )
     return found
 

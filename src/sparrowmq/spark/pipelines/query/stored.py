@@ -49,9 +49,10 @@ class Stored:
 
     def __post_init__(self) -> None:
         if not self.topics:
-            raise SettingsError("no topic is given; give one or more")
+            raise SettingsError("no topic is given; give one or more", "topics")
         if not self.live and self.directory is None:
-            raise SettingsError("without the live log an archive is needed: give its directory")
+            text = "without the live log an archive is needed: give its directory"
+            raise SettingsError(text, "directory", other="live")
 
     @property
     def source_options(self) -> dict[str, str]:
@@ -149,7 +150,9 @@ def _need_columns(where: Stored, columns: Iterable[str]) -> None:
     missing = sorted(set(wanted) - set(optional_columns(where, wanted)))
     if missing:
         raise SettingsError(
-            f"archive {where.directory} has no column {missing[0]!r}; archive it with that column"
+            f"archive {where.directory} has no column {missing[0]!r}; archive it with that column",
+            "columns",
+            missing[0],
         )
 
 

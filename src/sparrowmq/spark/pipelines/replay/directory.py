@@ -85,7 +85,10 @@ class Replay:
             if before != value:
                 raise ReplayError(
                     f"{root} contains a replay with {name}={before!r}, not {value!r}: continue with the "
-                    f"original settings, or give another home for another replay"
+                    f"original settings, or give another home for another replay",
+                    name,
+                    value,
+                    limit=before,
                 )
 
 
@@ -235,7 +238,9 @@ class LocalNotes:
         value = self._read(self._settled)
         if value is None and self._progress.exists():
             raise ReplayError(
-                f"{self._settled} is missing, but {self._progress} exists; restore it from a copy"
+                f"{self._settled} is missing, but {self._progress} exists; restore it from a copy",
+                what="missing",
+                value=self._settled,
             )
         return value
 
@@ -261,7 +266,8 @@ class LocalNotes:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise ReplayError(f"{path} cannot be read ({error}); restore it from a copy") from None
+            text = f"{path} cannot be read ({error}); restore it from a copy"
+            raise ReplayError(text, what="file", value=path) from None
 
 
 class RemoteNotes:
@@ -278,7 +284,9 @@ class RemoteNotes:
         found = self._settled.newest()
         if found is None and self._progress.newest() is not None:
             raise ReplayError(
-                f"{self._where}/settled is empty, but {self._where}/progress is not; restore it from a copy"
+                f"{self._where}/settled is empty, but {self._where}/progress is not; restore it from a copy",
+                what="missing",
+                value=f"{self._where}/settled",
             )
         return None if found is None else found[1]
 
@@ -320,7 +328,8 @@ class RemoteNotes:
         except TakenError as error:
             raise ReplayError(
                 f"replay {self._where} was taken over: {error}; only one run may continue it, and this one "
-                f"has ended"
+                f"has ended",
+                what="run",
             ) from error
 
 
@@ -368,14 +377,19 @@ class ReplayDirectory:
             if value["version"] != VERSION:
                 raise ReplayError(
                     f"{where} has version {value['version']}, but this release reads version {VERSION}: "
-                    f"use a newer release"
+                    f"use a newer release",
+                    what="version",
+                    value=value["version"],
+                    limit=VERSION,
                 )
             return kind.from_json(value)
         except ReplayError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError):
             raise ReplayError(
-                f"{where} cannot be read as a note of a replay; restore it from a copy"
+                f"{where} cannot be read as a note of a replay; restore it from a copy",
+                what="note",
+                value=where,
             ) from None
 
 

@@ -89,5 +89,7 @@ def _check_rows(rows: DataFrame, part: Part, bytes_max: int) -> None:
     if found["bad"]:
         raise ReplayError(
             f"{found['bad']} of {found['rows']} messages of {part.topic} could not be sent: their bodies are "
-            f"null, empty or over {bytes_max} bytes; exclude them with where, or change values"
+            f"null, empty or over {bytes_max} bytes; exclude them with where, or change values",
+            what="messages",
+            value=found["bad"],
         )

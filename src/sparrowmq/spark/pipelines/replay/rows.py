@@ -77,7 +77,9 @@ def check_reproducible(frame: DataFrame) -> None:
         what = f"{clock[1]}()" if clock is not None else "an expression"
         raise SettingsError(
             f"{what} in where or values is not deterministic, so a restart could not know what was sent; "
-            f"give a constant, or an expression of the message's columns"
+            f"give a constant, or an expression of the message's columns",
+            "where",
+            what,
         )
 
 
@@ -102,13 +104,15 @@ def _archived(spark: SparkSession, settings: ReplaySettings, part: Part) -> Data
     frame = content.read(spark, units)
     frame = frame.where(frame["topic"] == part.topic)
     if "body" not in frame.columns:
-        raise ReplayError(f"archive {settings.archive} has no column body, so there is nothing to send")
+        text = f"archive {settings.archive} has no column body, so there is nothing to send"
+        raise ReplayError(text, "archive", what="body")
     for name in ("tags", "keys", "properties", "msg_id"):
         if name in frame.columns:
             continue
         if name not in settings.values and (name != "msg_id" or settings.ids == "keep"):
             way = "renew ids" if name == "msg_id" else f"give a value for it, such as {name}=null"
-            raise ReplayError(f"archive {settings.archive} has no column {name}; {way} to send without it")
+            text = f"archive {settings.archive} has no column {name}; {way} to send without it"
+            raise ReplayError(text, "archive", what=name)
         frame = frame.withColumn(name, F.lit(None).cast(SOURCE_COLUMNS[name]))
     tags = [tag.strip() for tag in settings.tags.split("||") if tag.strip() not in ("", "*")]
     return frame.where(frame["tags"].isin(*tags)) if tags else frame

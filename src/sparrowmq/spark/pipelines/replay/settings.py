@@ -103,32 +103,40 @@ class ReplaySettings:
             raise SettingsError(f"ids={self.ids!r}: must be renew or keep", "ids", self.ids)
         unknown = [name for name in self.values if name not in DEFAULTS]
         if unknown:
-            raise SettingsError(f"values has {unknown[0]!r}; it may have {', '.join(DEFAULTS)}")
+            text = f"values has {unknown[0]!r}; it may have {', '.join(DEFAULTS)}"
+            raise SettingsError(text, "values", unknown[0])
         for name in self.options:
             if name.lower() not in _FREE and not connection_options({name: ""}):
                 raise SettingsError(
                     f"option {name} would change what is replayed; use the replay's settings instead. Only "
-                    f"options of the connection and of speed are allowed"
+                    f"options of the connection and of speed are allowed",
+                    "options",
+                    name,
                 )
 
     def _check_source(self) -> None:
         if not self.to:
             raise SettingsError(
-                f"a replay needs a target topic; to={TOPIC!r} is each message's original topic"
+                f"a replay needs a target topic; to={TOPIC!r} is each message's original topic",
+                "to",
             )
         live = bool(self.topics or self.ranges)
         if self.dead_letters_of and (live or self.archive is not None):
-            raise SettingsError("dead_letters_of cannot be combined with topics, ranges or archive")
+            text = "dead_letters_of cannot be combined with topics, ranges or archive"
+            raise SettingsError(text, "dead_letters_of", self.dead_letters_of)
         if not self.dead_letters_of and not live and self.archive is None:
-            raise SettingsError("a replay needs a source: topics, ranges, an archive or dead_letters_of")
+            text = "a replay needs a source: topics, ranges, an archive or dead_letters_of"
+            raise SettingsError(text, "topics")
         if self.dead_letters_of and TOPIC in self.to:
             raise SettingsError(
                 f"to={self.to!r}: dead letters need the name of a target topic", "to", self.to
             )
         if self.sql92 and self.archive is not None:
-            raise SettingsError("sql92 is for brokers; use tags and where for an archive")
+            text = "sql92 is for brokers; use tags and where for an archive"
+            raise SettingsError(text, "sql92", self.sql92, other="archive")
         if self.sql92 and self.tags:
-            raise SettingsError("tags and sql92 are both given; sql92 takes TAGS = 'a' as well")
+            text = "tags and sql92 are both given; sql92 takes TAGS = 'a' as well"
+            raise SettingsError(text, "sql92", self.sql92, other="tags")
 
     @property
     def sources(self) -> tuple[str, ...]:

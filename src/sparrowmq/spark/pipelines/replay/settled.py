@@ -33,7 +33,8 @@ def _archived(settings: ReplaySettings) -> list[Span]:
     ledger = content_of(settings.archive).ledger
     missing = set(settings.sources) - {queue.topic for queue in ledger.queues}
     if missing:
-        raise ReplayError(f"archive {settings.archive} has no messages of topic {min(missing)!r}")
+        text = f"archive {settings.archive} has no messages of topic {min(missing)!r}"
+        raise ReplayError(text, "topics", min(missing))
     wanted = set(settings.sources)
     spans = [
         span
@@ -60,7 +61,9 @@ def _stored(settings: ReplaySettings) -> list[Span]:
         if not settings.dead_letters_of:
             raise
         raise ReplayError(
-            f"group {settings.dead_letters_of!r} has no dead letters that can be read: {error}"
+            f"group {settings.dead_letters_of!r} has no dead letters that can be read: {error}",
+            "dead_letters_of",
+            settings.dead_letters_of,
         ) from None
 
 
@@ -80,10 +83,14 @@ def _within(spans: Sequence[Span], ranges: Sequence[Span]) -> list[Span]:
             stored = ", ".join(f"{one.start} to {one.end - 1}" for one in there) or "none"
             raise ReplayError(
                 f"range {wanted.queue}={wanted.start}-{wanted.end}: some of these offsets do not exist; in "
-                f"the given time the queue has {stored}"
+                f"the given time the queue has {stored}",
+                "ranges",
+                wanted,
+                what="offsets",
             )
         known = [old for old in found if old.queue == wanted.queue]
         if any(part.start < old.end and old.start < part.end for part in parts for old in known):
-            raise ReplayError(f"range {wanted.queue}={wanted.start}-{wanted.end}: it overlaps another range")
+            text = f"range {wanted.queue}={wanted.start}-{wanted.end}: it overlaps another range"
+            raise ReplayError(text, "ranges", wanted, what="overlap")
         found.update(parts)
     return sorted(found)

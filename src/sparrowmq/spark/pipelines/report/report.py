@@ -112,7 +112,9 @@ def _report_day(spark: SparkSession, settings: ReportSettings, day: Day, watch: 
     if doubts and not settings.partial:
         raise DataLossError(
             f"{day} cannot be reported completely: {doubts[0]}; partial=True reports the messages that are "
-            f"left"
+            f"left",
+            what="day",
+            value=day,
         )
     found = report_tables.messages(spark, where, day).persist()
     try:
