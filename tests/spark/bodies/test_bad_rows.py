@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.support import Topics, load, run_available, stream
+from tests.support import about
 
 import sparrowmq as mq
 from sparrowmq.core.errors import SettingsError
@@ -79,14 +80,14 @@ def test_wrong_settings_say_so(arguments: dict[str, object], text: str) -> None:
 def test_frames_that_lack_columns_say_so(spark: SparkSession) -> None:
     bad_rows = BadRows(name="orders", table="nowhere")
     frame = spark.createDataFrame([], "topic string, broker string, queue_id int, queue_offset bigint")
-    with pytest.raises(SettingsError, match="column '_corrupt_record' is missing"), bad_rows.set_aside(frame):
+    with pytest.raises(SettingsError, check=about(what="_corrupt_record")), bad_rows.set_aside(frame):
         raise AssertionError
 
 
 def test_bad_rows_do_not_go_where_they_come_from(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("Bad", "b", 0, 17, "x", "t", "k", {}, None, None)], BATCH + BAD)
     bad_rows = BadRows(name="orders", topic="Bad")
-    with pytest.raises(SettingsError, match="bad rows of Bad would go to Bad"), bad_rows.set_aside(frame):
+    with pytest.raises(SettingsError, check=about(setting="topic", value="Bad")), bad_rows.set_aside(frame):
         raise AssertionError
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.bodies.codecs import Decoded, JsonCodec, RowCodec, TextCodec, salvage, short
@@ -132,15 +133,15 @@ def test_times_dates_and_decimals_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"),
+    ("kind", "what"),
     [
-        (pa.string(), "needs a body of type struct"),
-        (pa.struct([("a", pa.map_(pa.string(), pa.string()))]), "cannot read type map; use bodyFormat=text"),
-        (pa.struct([("a", pa.list_(pa.binary()))]), "cannot read type binary"),
+        (pa.string(), "body"),
+        (pa.struct([("a", pa.map_(pa.string(), pa.string()))]), "map"),
+        (pa.struct([("a", pa.list_(pa.binary()))]), "binary"),
     ],
 )
-def test_types_that_json_cannot_give_are_refused(kind: pa.DataType, text: str) -> None:
-    with pytest.raises(SettingsError, match=text):
+def test_types_that_json_cannot_give_are_refused(kind: pa.DataType, what: str) -> None:
+    with pytest.raises(SettingsError, check=about(what=what)):
         JsonCodec(kind)
 
 

@@ -94,12 +94,9 @@ def test_without_a_schema_reasons_are_there_when_they_are_asked_for() -> None:
     assert source_ddl(_options(mode="PERMISSIVE")).endswith("body binary")
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("tags", "is a column of the source"), ("_corrupt_record", "is given twice")],
-)
-def test_the_column_of_reasons_has_a_name_of_its_own(name: str, text: str) -> None:
-    with pytest.raises(SettingsError, match=f"columnNameOfCorrupt.*{name}.*{text}"):
+@pytest.mark.parametrize("name", ["tags", "_corrupt_record"])
+def test_the_column_of_reasons_has_a_name_of_its_own(name: str) -> None:
+    with pytest.raises(SettingsError, check=about(value=name)):
         _shape([StructField("body", ORDER)], columnNameOfCorruptReason=name)
 
 
@@ -191,17 +188,15 @@ def test_options_that_do_not_belong_together(options: dict[str, str], facts: dic
 def test_schemas_that_do_not_fit() -> None:
     with pytest.raises(SettingsError, check=about(setting="bodyFormat", value="json", other="bodySchema")):
         source_ddl(_options(bodyFormat="json"))
-    with pytest.raises(SettingsError, match="needs a body of type struct"):
+    with pytest.raises(SettingsError, check=about(what="body")):
         _shape([StructField("body", StringType())])
-    with pytest.raises(SettingsError, match=r"column '_corrupt_record' .* type string; it must be binary"):
+    with pytest.raises(SettingsError, check=about(what="_corrupt_record", value="string", limit="binary")):
         _shape([StructField("body", ORDER), StructField("_corrupt_record", StringType())])
-    with pytest.raises(
-        SettingsError, match="column '_corrupt_record' of the schema requires the column body"
-    ):
+    with pytest.raises(SettingsError, check=about(what="_corrupt_record", other="body")):
         _shape([CORRUPT])
-    with pytest.raises(SettingsError, match=r"column 'queue_of' .* did you mean queue_offset"):
+    with pytest.raises(SettingsError, check=about(what="queue_of")):
         _shape([StructField("body", ORDER), StructField("queue_of", LongType())])
-    with pytest.raises(SettingsError, match="columnNameOfCorruptRecord='tags' is a column of the source"):
+    with pytest.raises(SettingsError, check=about(setting="columnNameOfCorruptRecord", value="tags")):
         _shape([StructField("body", ORDER)], columnNameOfCorruptRecord="tags")
-    with pytest.raises(SettingsError, match="type struct<id:bigint>; it must be binary; bodyFormat=json"):
+    with pytest.raises(SettingsError, check=about(what="body", value="struct<id:bigint>", limit="binary")):
         read_shape(StructType([StructField("body", ORDER)]), _options())

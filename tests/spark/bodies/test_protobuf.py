@@ -162,22 +162,20 @@ def test_a_message_has_a_type_in_spark() -> None:
 
 
 def test_what_has_no_type_in_spark_or_is_not_there_is_told() -> None:
-    with pytest.raises(SettingsError, match=r"shop\.Tree is recursive"):
+    with pytest.raises(SettingsError, check=about(setting="protobufMessage", value="shop.Tree")):
         protobuf_ddl(DESCRIPTORS, "shop.Tree")
     with pytest.raises(
         SettingsError,
         check=about(setting="protobufMessage", value="Order"),
     ):
         protobuf_ddl(DESCRIPTORS, "Order")
-    with pytest.raises(
-        SettingsError, match=r"option protobufDescriptor: not a descriptor set .*; make one with"
-    ):
+    with pytest.raises(SettingsError, check=about(setting="protobufDescriptor")):
         protobuf_ddl(b"\xff\xff", "shop.Order")
-    with pytest.raises(SettingsError, match="needs a body of type struct"):
+    with pytest.raises(SettingsError, check=about(what="body")):
         protobuf_codec(DESCRIPTORS, "shop.Order", pa.string())
 
 
 def test_without_the_library_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pb2", None)
-    with pytest.raises(SettingsError, match=r"needs protobuf: pip install 'sparrowmq\[protobuf\]'"):
+    with pytest.raises(SettingsError, check=about(setting="bodyFormat", what="protobuf")):
         protobuf_ddl(DESCRIPTORS, "shop.Order")

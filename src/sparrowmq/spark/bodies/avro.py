@@ -59,7 +59,8 @@ def avro_library() -> Any:
     try:
         library = import_module("fastavro")
     except ImportError:
-        raise SettingsError("bodyFormat=avro needs fastavro: pip install 'sparrowmq[avro]'") from None
+        text = "bodyFormat=avro needs fastavro: pip install 'sparrowmq[avro]'"
+        raise SettingsError(text, "bodyFormat", "avro", what="fastavro") from None
     readers = {f"{kind}-{_OWN}{name}": _time_reader(name) for kind, name in _LOGICAL}
     library.read.LOGICAL_READERS.update(readers)
     return library
@@ -107,7 +108,7 @@ def avro_schema(text: str) -> Schema:
 def check_struct(kind: pa.DataType) -> None:
     """Raise `SettingsError` for a body whose type is not a struct."""
     if not pa.types.is_struct(kind):
-        raise SettingsError("bodyFormat=avro needs a body of type struct<…> in the schema")
+        raise SettingsError("bodyFormat=avro needs a body of type struct<…> in the schema", what="body")
 
 
 def read_datum(library: Any, body: bytes, writer: Schema, reader: Schema | None) -> Any:
@@ -139,7 +140,7 @@ def _parsed(text: str) -> Schema:
 
 
 def _wrong(why: str) -> SettingsError:
-    return SettingsError(f"option avroSchema: {why}")
+    return SettingsError(f"option avroSchema: {why}", "avroSchema")
 
 
 def _known_logical(schema: Schema) -> Schema:

@@ -170,7 +170,9 @@ class BadRows:
         ).first()
         if found.own:
             raise SettingsError(
-                f"bad rows of {self.topic} would go to {self.topic} itself; give another topic"
+                f"bad rows of {self.topic} would go to {self.topic} itself; give another topic",
+                "topic",
+                self.topic,
             )
         example = f"{found.one.place}: {found.one.why or 'unknown reason'}" if found.one else ""
         return BadRowsCount(self.name, batch_id, found.rows, found.bad, example)
@@ -194,7 +196,8 @@ class BadRows:
         if missing:
             raise SettingsError(
                 f"column {missing[0]!r} is missing: bad rows are identified by {', '.join(_PLACE)} and "
-                f"{self.corrupt_column}; keep these columns"
+                f"{self.corrupt_column}; keep these columns",
+                what=missing[0],
             )
 
     def _is_bad(self, batch: DataFrame) -> Column:

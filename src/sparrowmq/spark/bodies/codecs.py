@@ -83,11 +83,14 @@ class JsonCodec:
 
     def __init__(self, kind: pa.DataType, zone: str = "UTC") -> None:
         if not pa.types.is_struct(kind):
-            raise SettingsError("bodyFormat=json needs a body of type struct<…> in the schema")
+            raise SettingsError("bodyFormat=json needs a body of type struct<…> in the schema", what="body")
         for name, wrong in (("map", pa.types.is_map), ("binary", pa.types.is_binary)):
             if contains(kind, wrong):
                 raise SettingsError(
-                    f"bodyFormat=json cannot read type {name}; use bodyFormat=text and Spark's from_json"
+                    f"bodyFormat=json cannot read type {name}; use bodyFormat=text and Spark's from_json",
+                    "bodyFormat",
+                    "json",
+                    what=name,
                 )
         self._kind = kind
         self._zone = zone

@@ -51,7 +51,7 @@ def protobuf_codec(descriptors: bytes, name: str, kind: pa.DataType) -> RowCodec
 def protobuf_read(descriptors: bytes, name: str, kind: pa.DataType) -> Callable[[bytes], Any]:
     """The function that decodes messages `name` to Arrow type `kind`. Raises `SettingsError`."""
     if not pa.types.is_struct(kind):
-        raise SettingsError("bodyFormat=protobuf needs a body of type struct<…> in the schema")
+        raise SettingsError("bodyFormat=protobuf needs a body of type struct<…> in the schema", what="body")
     descriptor = _descriptor(descriptors, name)
     new = import_module("google.protobuf.message_factory").GetMessageClass(descriptor)
     wanted = frozenset(kind.field(i).name for i in range(kind.num_fields))
@@ -76,7 +76,8 @@ def _descriptor(descriptors: bytes, name: str) -> Descriptor:
         descriptor_pb2 = import_module("google.protobuf.descriptor_pb2")
         pools = import_module("google.protobuf.descriptor_pool")
     except ImportError:
-        raise SettingsError("bodyFormat=protobuf needs protobuf: pip install 'sparrowmq[protobuf]'") from None
+        text = "bodyFormat=protobuf needs protobuf: pip install 'sparrowmq[protobuf]'"
+        raise SettingsError(text, "bodyFormat", "protobuf", what="protobuf") from None
     files = descriptor_pb2.FileDescriptorSet()
     pool = pools.DescriptorPool()
     try:
@@ -96,7 +97,8 @@ def _descriptor(descriptors: bytes, name: str) -> Descriptor:
     except Exception as error:  # the class depends on the implementation
         raise SettingsError(
             f"option protobufDescriptor: not a descriptor set ({short(error)}); make one with protoc "
-            "--include_imports --descriptor_set_out=FILE"
+            "--include_imports --descriptor_set_out=FILE",
+            "protobufDescriptor",
         ) from None
 
 
@@ -112,7 +114,10 @@ def _is_map(field: Any) -> bool:
 def _struct(descriptor: Descriptor, within: tuple[str, ...]) -> str:
     if descriptor.full_name in within:
         raise SettingsError(
-            f"option protobufMessage: {descriptor.full_name} is recursive, which Spark's types do not support"
+            f"option protobufMessage: {descriptor.full_name} is recursive, which Spark's types do not "
+            "support",
+            "protobufMessage",
+            descriptor.full_name,
         )
     inner = (*within, descriptor.full_name)
     fields = []

@@ -91,7 +91,8 @@ def read_shape(schema: StructType, options: ReadOptions) -> Shape:
     for option, name in (("Record", body.corrupt_column), ("Reason", body.reason_column)):
         if name in SOURCE_COLUMNS or len(special) == 1:
             taken = "is a column of the source" if name in SOURCE_COLUMNS else "is given twice"
-            raise SettingsError(f"option columnNameOfCorrupt{option}={name!r} {taken}; give another name")
+            text = f"option columnNameOfCorrupt{option}={name!r} {taken}; give another name"
+            raise SettingsError(text, f"columnNameOfCorrupt{option}", name)
     fields = []
     for field in schema.fields:
         if field.name in special:
@@ -107,10 +108,12 @@ def read_shape(schema: StructType, options: ReadOptions) -> Shape:
             fields.append(source_schema(StructType([field])).field(0))
     names = {field.name for field in fields}
     if len(names) < len(fields):
-        raise SettingsError("columns 'body' and 'value' of the schema mean the same; leave one of them out")
+        text = "columns 'body' and 'value' of the schema mean the same; leave one of them out"
+        raise SettingsError(text, what="body", other="value")
     without = [name for name in special if name in names and BODY not in names]
     if without:
-        raise SettingsError(f"column {without[0]!r} of the schema requires the column body as well")
+        text = f"column {without[0]!r} of the schema requires the column body as well"
+        raise SettingsError(text, what=without[0], other="body")
     given = pa.schema(fields)
     return Shape(stored_columns(given, body), given, body, tuple(schema.names))
 
@@ -130,7 +133,8 @@ def source_schema(schema: StructType) -> pa.Schema:
             hint = f"did you mean {near[0]}? " if near else ""
             raise SettingsError(
                 f"column {field.name!r} of the schema is unknown to the rocketmq source; {hint}known are "
-                f"{', '.join(f'{name} {kind}' for name, kind in SOURCE_COLUMNS.items())}"
+                f"{', '.join(f'{name} {kind}' for name, kind in SOURCE_COLUMNS.items())}",
+                what=field.name,
             )
         fields.append(pa.field(field.name, _need(field, kind), nullable=field.nullable))
     return pa.schema(fields)
@@ -140,7 +144,8 @@ def _need(field: StructField, kind: str) -> pa.DataType:
     found = field.dataType.simpleString()
     if found != kind:
         hint = "; bodyFormat=json, text, avro or protobuf decodes bodies" if field.name == BODY else ""
-        raise SettingsError(f"column {field.name!r} of the schema has type {found}; it must be {kind}{hint}")
+        text = f"column {field.name!r} of the schema has type {found}; it must be {kind}{hint}"
+        raise SettingsError(text, what=field.name, value=found, limit=kind)
     return arrow_type(field.dataType)
 
 
@@ -190,7 +195,7 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
     if body is None:
         raise SettingsError("the sink needs a column body (or value) of type binary or string")
     if "topic" not in present and not options.topic:
-        raise SettingsError("the sink needs the option topic or a column topic")
+        raise SettingsError("the sink needs the option topic or a column topic", "topic")
     if ("queue_id" in present) != ("broker" in present):
         raise SettingsError("a queue needs both columns queue_id and broker; add the missing one")
     others = {

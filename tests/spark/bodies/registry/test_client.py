@@ -63,7 +63,7 @@ def test_rocketmqs_paths(registry: Registry) -> None:
         200,
         {"idl": "x", "dependency": {"a": 1}},
     )
-    with pytest.raises(RegistryError, match="with dependencies are not supported"):
+    with pytest.raises(RegistryError, check=about(what="dependencies")):
         mine.newest()
 
 
@@ -73,9 +73,7 @@ def test_an_account_goes_along_and_is_not_shown(registry: Registry) -> None:
     mine = client(registry, user="user", password="hidden")
     assert mine.by_id(number).text == '"S"'
     assert "hidden" not in repr(mine) + repr(RegistrySettings(addresses=("x",), token="hidden", user="u"))
-    with pytest.raises(
-        RegistryError, match=r"refuses /schemas/ids/1 \(HTTP 401\): give schemaRegistryUser"
-    ) as e:
+    with pytest.raises(RegistryError, check=about(what="/schemas/ids/1", value=401)) as e:
         client(registry, user="user", password="wrong-secret").by_id(number)
     assert "wrong-secret" not in str(e.value)
     registry.credentials = "Bearer t0ken"
@@ -94,13 +92,13 @@ def test_a_registry_that_is_busy_is_asked_again(registry: Registry) -> None:
 def test_other_answers_are_final_and_lead_nowhere(registry: Registry, status: int) -> None:
     number = registry.register("s", "S")
     registry.failures = [status]
-    with pytest.raises(RegistryError, match=rf"refuses /schemas/ids/1 \(HTTP {status}\)"):
+    with pytest.raises(RegistryError, check=about(what="/schemas/ids/1", value=status)):
         client(registry, token="t0ken").by_id(number)
     assert registry.asked == ["/schemas/ids/1"]
 
 
 def test_what_is_not_known_is_an_answer(registry: Registry) -> None:
-    with pytest.raises(UnknownSchemaError, match="does not know /schemas/ids/7"):
+    with pytest.raises(UnknownSchemaError, check=about(what="/schemas/ids/7")):
         client(registry).by_id(7)
     assert len(registry.asked) == 1
 
@@ -113,11 +111,11 @@ def test_the_next_address_is_asked(registry: Registry) -> None:
 
 def test_nobody_there_and_slow_answers_are_errors_in_time(registry: Registry) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(RegistryError, match=rf"{nobody} does not answer to .* within 0.3 s .*refused"):
+    with pytest.raises(RegistryError, check=about(what="/schemas/ids/1", limit=0.3)):
         client(registry, addresses=(nobody,), timeout=0.3).by_id(1)
     number = registry.register("s", "S")
     registry.seconds = 3.0
-    with pytest.raises(RegistryError, match=r"within 0.2 s"):
+    with pytest.raises(RegistryError, check=about(limit=0.2)):
         client(registry, timeout=0.2).by_id(number)
 
 
@@ -154,7 +152,7 @@ def test_references_are_bounded_and_rings_end(registry: Registry) -> None:
     assert client(registry).by_id(number).references == (("s", '"S"'),)
     many = [{"name": f"n{i}", "subject": "s", "version": 1} for i in range(REFERENCES_MAX + 1)]
     number = registry.register("t", "T", references=many)
-    with pytest.raises(RegistryError, match=f"more than {REFERENCES_MAX} others"):
+    with pytest.raises(RegistryError, check=about(limit=REFERENCES_MAX)):
         client(registry).by_id(number)
 
 

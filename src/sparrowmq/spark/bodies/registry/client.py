@@ -103,7 +103,9 @@ class RegistryClient:
         answer = self._get(f"/schema-registry/v1{path}")
         if answer.get("dependency"):
             raise RegistryError(
-                f"{path}: schemas with dependencies are not supported; give the complete schema as avroSchema"
+                f"{path}: schemas with dependencies are not supported; give the complete schema as "
+                "avroSchema",
+                what="dependencies",
             )
         return Registered(_text(answer, "idl"), str(answer.get("type") or "AVRO"), (), answer.get("recordId"))
 
@@ -127,7 +129,9 @@ class RegistryClient:
                 continue
             begun.add(name)
             if len(begun) > REFERENCES_MAX:
-                raise RegistryError(f"a schema refers to more than {REFERENCES_MAX} others")
+                raise RegistryError(
+                    f"a schema refers to more than {REFERENCES_MAX} others", limit=REFERENCES_MAX
+                )
             path = f"/subjects/{_quoted(str(one['subject']))}/versions/{int(one['version'])}"
             other = self._schema(path, serialized)
             self._collect(other, serialized, found, begun)
@@ -151,7 +155,9 @@ class RegistryClient:
                 raise RegistryError(
                     f"schema registry {self._settings} does not answer to {path} within "
                     f"{self._settings.timeout:g} s ({problem or 'too slow'}); check the address, or raise "
-                    f"schemaRegistryTimeoutMs"
+                    f"schemaRegistryTimeoutMs",
+                    what=path,
+                    limit=self._settings.timeout,
                 )
             log.info("schema registry: %s failed and is retried: %s", path, problem)
             self._pause(delay)
@@ -194,14 +200,16 @@ class RegistryClient:
 def _refused(status: int, address: str, path: str) -> Exception:
     """The error for an answer other than 200; an `OSError` is retried."""
     if status == _NOT_FOUND:
-        return UnknownSchemaError(f"{address} does not know {path}")
+        return UnknownSchemaError(f"{address} does not know {path}", what=path)
     if status in _DENIED:
         return RegistryError(
             f"{address} refuses {path} (HTTP {status}): give schemaRegistryUser and schemaRegistryPassword, "
-            "or schemaRegistryToken, of an account with read access"
+            "or schemaRegistryToken, of an account with read access",
+            what=path,
+            value=status,
         )
     if status < 400 or (status in _ANSWER_IS_FINAL and status not in _BUSY):
-        return RegistryError(f"{address} refuses {path} (HTTP {status})")
+        return RegistryError(f"{address} refuses {path} (HTTP {status})", what=path, value=status)
     return OSError(f"HTTP {status}")
 
 
