@@ -19,7 +19,7 @@ ROOM: Final = 10
 MATCHES: Final[dict[str, int]] = {
     "broker": 60,
     "cli": 10,
-    "client": 180,
+    "client": 145,
     "columnar": 20,
     "coordinator": 20,
     "core": 40,

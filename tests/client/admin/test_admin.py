@@ -239,7 +239,7 @@ def test_admin_client_starts_and_closes(monkeypatch: pytest.MonkeyPatch) -> None
     async def main() -> None:
         admin = Admin()
         assert "created" in repr(admin)
-        with pytest.raises(InvalidStateError, match="start it first"):
+        with pytest.raises(InvalidStateError, check=about(what="running", value="created")):
             await admin.topic_list()
         with pytest.raises(NoNameServerError):
             await admin.start()

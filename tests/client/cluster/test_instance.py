@@ -375,9 +375,9 @@ def test_group_has_one_member_of_each_kind_in_an_instance() -> None:
         first = Member()
         instance.register_producer("g", first)
         instance.register_consumer("g", first)
-        with pytest.raises(ClientError, match="already has a producer of group 'g'; choose another group"):
+        with pytest.raises(ClientError, check=about(what="producer", value="g")):
             instance.register_producer("g", Member())
-        with pytest.raises(ClientError, match="already has a consumer of group 'g'"):
+        with pytest.raises(ClientError, check=about(what="consumer", value="g")):
             instance.register_consumer("g", Member())
         assert instance.producer("g") is instance.consumer("g") is first
         await instance.unregister(producer="g")

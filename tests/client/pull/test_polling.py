@@ -73,7 +73,7 @@ def test_poll_returns_one_batch_of_one_queue() -> None:
 def test_poll_waits_for_messages_and_needs_a_running_consumer() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         consumer.subscribe("T")
-        with pytest.raises(InvalidStateError, match="start it first"):
+        with pytest.raises(InvalidStateError, check=about(what="running", value="created")):
             await consumer.poll()
         await consumer.start()
         polling = asyncio.ensure_future(consumer.poll(20))
@@ -90,7 +90,7 @@ def test_poll_without_queues_is_an_error() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         await consumer.start()
         for call in (consumer.poll(), consumer.seek(Q, 1), consumer.commit()):
-            with pytest.raises(InvalidStateError, match=r"subscribe\(topic\) or assign\(queues\)"):
+            with pytest.raises(InvalidStateError, check=about(what="subscription")):
                 await call
 
     flow(test)
@@ -512,10 +512,10 @@ def test_dead_pull_loop_stops_the_consumer_and_is_reported(
         monkeypatch.setattr("sparrowmq.client.consumer.pull_loop.decode_messages", lambda *args: 1 // 0)
         consumer.subscribe("T")
         await consumer.start()
-        with pytest.raises(ClientError, match=r"background task 'pull T/broker-a/0' died: ZeroDivisionError"):
+        with pytest.raises(ClientError, check=about(what="task", value="pull T/broker-a/0")):
             await consumer.poll(20)
         assert consumer.state is State.FAILED
-        with pytest.raises(ClientError, match="died"):
+        with pytest.raises(ClientError, check=about(what="task")):
             await consumer.poll()
 
     flow(test, messages=1)

@@ -55,7 +55,8 @@ class Lifecycle:
         """Change to `state`. Raises `InvalidStateError` if the transition is not allowed."""
         self._need_own_process()
         if state not in TRANSITIONS[self.state]:
-            raise InvalidStateError(f"{self.name} is {self.state.value} and cannot become {state.value}")
+            text = f"{self.name} is {self.state.value} and cannot become {state.value}"
+            raise InvalidStateError(text, what=state.value, value=self.state.value)
         self.state = state
         if state not in _UNDER_WAY:
             waiting, self._waiting = self._waiting, []
@@ -81,7 +82,8 @@ class Lifecycle:
             advice = "make a new one"
         else:
             advice = "see the error that stopped it, close it and create a new one"
-        raise InvalidStateError(f"{self.name} is {self.state.value}; {advice}")
+        text = f"{self.name} is {self.state.value}; {advice}"
+        raise InvalidStateError(text, what="running", value=self.state.value)
 
     def forked(self) -> None:
         """Mark this copy in a forked child as closed. One that was not started may be used."""

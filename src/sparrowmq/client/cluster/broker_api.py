@@ -396,6 +396,8 @@ def need_address(address: str | None, queue: MessageQueue, what: str) -> str:
     if address is None:
         raise ClientError(
             f"the broker {queue.broker_name!r} of {queue} has no {what} in the route; check that it is "
-            "running and registered with the name server"
+            "running and registered with the name server",
+            what="broker",
+            value=queue.broker_name,
         )
     return address

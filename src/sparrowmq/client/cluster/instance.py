@@ -533,7 +533,9 @@ def _register(table: dict[str, M], kind: str, group: str, member: M, client: str
     if group in table:
         raise GroupTakenError(
             f"the client {client} already has a {kind} of group {group!r}; choose another group name, or "
-            f"give this one another instance_name"
+            f"give this one another instance_name",
+            what=kind,
+            value=group,
         )
     table[group] = member
 

@@ -443,7 +443,8 @@ class PullConsumer(PolledQueues):
         self._running()
         if self._lite is None:
             raise InvalidStateError(
-                f"{self._life.name} has nothing to poll; call subscribe(topic) or assign(queues) first"
+                f"{self._life.name} has nothing to poll; call subscribe(topic) or assign(queues) first",
+                what="subscription",
             )
         return self._lite
 
@@ -484,7 +485,9 @@ class PullConsumer(PolledQueues):
             return
         self._failure = ClientError(
             f"{self._life.name} stopped because its background task {name!r} died: {type(error).__name__}: "
-            f"{error}; close it and create a new one"
+            f"{error}; close it and create a new one",
+            what="task",
+            value=name,
         )
         self._failure.__cause__ = error
         self._life.to(State.FAILED)

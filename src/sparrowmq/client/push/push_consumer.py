@@ -352,7 +352,9 @@ class PushConsumer:
             return
         failure = ClientError(
             f"consumer {self.group!r} stopped because its background task {name!r} died: "
-            f"{type(error).__name__}: {error}; close it and create a new one"
+            f"{type(error).__name__}: {error}; close it and create a new one",
+            what="task",
+            value=name,
         )
         failure.__cause__ = error
         self._failure = failure

@@ -218,7 +218,8 @@ class SimpleConsumer:
         """
         instance = self._running()
         if not self._subscriptions:
-            raise InvalidStateError(f"{self._life.name} has no subscription; call subscribe first")
+            text = f"{self._life.name} has no subscription; call subscribe first"
+            raise InvalidStateError(text, what="subscription")
         found: list[Source] = []
         failure: SparrowError | None = None
         for topic, data in list(self._subscriptions.items()):
