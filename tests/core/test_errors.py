@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import pickle
 
@@ -102,8 +103,8 @@ BUILT_IN = [
 def test_errors_that_people_catch_are_built_in_ones_too(error: Exception, kind: type[Exception]) -> None:
     with pytest.raises(kind, match=f"^{error.args[0]}$"):
         raise error
-    copy = pickle.loads(pickle.dumps(error))
-    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
 @pytest.mark.parametrize(
@@ -121,3 +122,20 @@ def test_errors_keep_what_they_are_about(kind: type[errors.SparrowError]) -> Non
 
 def test_former_name_is_the_same_error() -> None:
     assert errors.TooManyRequestsError is errors.NoRoomError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.BrokerError(14, "wrong", address="h:1", request="SEND"),
+        errors.SequenceTooOldError(90002, "old", known_from=3, begins_at=1),
+        errors.ProducerFencedError(90004, "later", current=2),
+        errors.ProxyRefusal(40001, "no"),
+        errors.SettingsError("x", "linger", 1, limit=2, other="idempotent"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_reach_other_processes(error: errors.SparrowError) -> None:
+    error.add_note("noted")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

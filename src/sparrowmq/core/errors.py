@@ -51,6 +51,16 @@ class SparrowError(Exception):
         self.value = value
         self.limit = limit
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """For copies and other processes: the constructors of some errors take more than the message."""
+        return _made_again, (type(self), self.args), self.__dict__
+
+
+def _made_again(kind: type[SparrowError], args: tuple[object, ...]) -> SparrowError:
+    error = kind.__new__(kind)
+    error.args = args  # `OSError` takes them in its constructor only
+    return error
+
 
 class InvariantError(SparrowError):
     """An impossible condition: a defect of SparrowMQ or of a peer. Nothing was changed.

@@ -46,8 +46,8 @@ class CheckPoint(msgspec.Struct, gc=False, kw_only=True):
     """One hand-out of messages of a queue to a group: those at `start_offset` plus each of `differences`.
 
     The members are in the order in which RocketMQ writes them. `revive_offset` is the check point's own place
-    in its revive queue, for whoever reads it; `rewritten` counts how often reviving failed. `birth` is that of
-    its topic, our own member, which RocketMQ ignores.
+    in its revive queue, for whoever reads it; `rewritten` counts how often reviving failed. `birth` is that
+    of its topic, our own member, which RocketMQ ignores.
     """
 
     bits: int = field(default=0, name="bm")
