@@ -16,6 +16,7 @@ from sparrowmq.core.errors import BrokerError, InvalidMessageError, NoRoomError,
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
 from sparrowmq.protocol.batch import decode_batch
+from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command
 
 QUEUE = MessageQueue("T", "broker-a", 1)
@@ -85,9 +86,34 @@ def test_flush_sends_what_waits_and_waits_for_it() -> None:
         cluster.broker.on[SEND] = never
         lost = asyncio.create_task(producer.send(Message("T", b"lost"), timeout=20))
         await until(lambda: producer.in_flight)
-        with pytest.raises(RequestTimeoutError, match=r"still has 1 sends in flight after 0\.01 s"):
+        with pytest.raises(RequestTimeoutError, match=r"at least 1 sends of producer .* after 0\.01 s"):
             await producer.flush(0.01)
         lost.cancel()
+
+    flow(test, linger=30.0)
+
+
+@pytest.mark.parametrize("options", [{"hash_key": "k"}, {}])
+def test_flush_waits_for_sends_whose_route_is_looked_up(options: dict[str, str]) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        cluster.add_topic("U")
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(conn: Any, command: Command) -> Command:
+            asked.set()
+            await go_on.wait()
+            return cluster.route(conn, command)
+
+        cluster.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = slow
+        sent = asyncio.create_task(producer.send(Message("U", b"1", key="k"), **options))
+        await asked.wait()
+        with pytest.raises(RequestTimeoutError, match="at least 1 sends"):
+            await producer.flush(0)
+        flushed = asyncio.create_task(producer.flush(20))  # less than it would linger
+        await asyncio.sleep(0)
+        go_on.set()
+        await flushed
+        assert (await sent).queue.topic == "U"
 
     flow(test, linger=30.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -309,17 +309,17 @@ class Producer:
     async def flush(self, timeout: float) -> None:
         """Send what waits for a batch (`linger`) now, and wait until no send is in flight.
 
-        Results and errors are those of the sends. Sends that begin meanwhile are waited for, too. Raises
-        `RequestTimeoutError` after `timeout` seconds; the sends go on.
+        Results and errors are those of the sends. Sends that begin meanwhile do not linger, and are waited
+        for, too. Raises `RequestTimeoutError` after `timeout` seconds; the sends go on.
         """
         check_range("timeout", timeout, 0, 86400, "seconds")
         sender = self._running()
-        if sender.linger is not None:
-            sender.linger.flush()
-        if not await sender.gate.drain(timeout):
+        with nullcontext() if sender.linger is None else sender.linger.flushing():
+            ended = await sender.gate.drain(timeout)
+        if not ended:
             raise RequestTimeoutError(
-                f"producer {self.group!r} still has {sender.gate.count} sends in flight after {timeout:g} s; "
-                f"they go on: wait longer, or for their results"
+                f"at least {sender.gate.unfinished} sends of producer {self.group!r} have not ended after "
+                f"{timeout:g} s; they go on: wait longer, or for their results"
             )
 
     async def send_oneway(

@@ -10,7 +10,8 @@ a topic is looked up, its messages with keys wait in one line.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from copy import copy
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -128,6 +129,7 @@ class Linger:
         """Messages with keys by topic, until its queues are known."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._flushes = 0
         self.bytes = 0
 
     def __repr__(self) -> str:
@@ -218,7 +220,7 @@ class Linger:
         message leaves at once, or it has `waited` already."""
         bytes_max = self._settings.message_bytes_max
         bucket = self._buckets.get(line)
-        at_once = self._closing or self.is_full
+        at_once = self._closing or self._flushes > 0 or self.is_full
         if bucket is None:
             bucket = self._buckets[line] = _Bucket()
         elif self.is_full and not waited:
@@ -247,6 +249,16 @@ class Linger:
         """Send everything now, and let nothing wait from now on, but for its turn."""
         self._closing = True
         self.flush()
+
+    @contextmanager
+    def flushing(self) -> Iterator[None]:
+        """Send everything now, and let nothing wait within the block, but for its turn."""
+        self._flushes += 1
+        try:
+            self.flush()
+            yield
+        finally:
+            self._flushes -= 1
 
     def flush(self) -> None:
         """Send what waits now."""

@@ -36,6 +36,11 @@ class Gate:
         """The number of callers that wait for room."""
         return len(self._waiting)
 
+    @property
+    def unfinished(self) -> int:
+        """A lower bound of the sends in flight or announced; some are both."""
+        return max(self.count, self._coming)
+
     def try_enter(self, size: int) -> bool:
         """Take room for `size` bytes if it is available and no caller waits."""
         if self._waiting or not self._has_room(size):

@@ -166,11 +166,10 @@ class Sender:
         selector = one_choice(queue, selector, hash_key)
         if self.linger is not None and timeout is None:
             if selector is not None:
-                found = await self.table.find(message.topic, self._deadline(None))
-                queue = select_target(
-                    found, selector, message, argument if hash_key is None else hash_key
-                ).queue
-                selector = None
+                with self.gate.coming():
+                    found = await self.table.find(message.topic, self._deadline(None))
+                chosen_by = argument if hash_key is None else hash_key
+                queue, selector = select_target(found, selector, message, chosen_by).queue, None
             held = self._linger(message, queue)
             if held is not None:
                 return await held

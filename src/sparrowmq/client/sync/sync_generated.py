@@ -212,8 +212,8 @@ class Producer(ProducerFacade):
     def flush(self, timeout: float) -> None:
         """Send what waits for a batch (`linger`) now, and wait until no send is in flight.
 
-        Results and errors are those of the sends. Sends that begin meanwhile are waited for, too. Raises
-        `RequestTimeoutError` after `timeout` seconds; the sends go on.
+        Results and errors are those of the sends. Sends that begin meanwhile do not linger, and are waited
+        for, too. Raises `RequestTimeoutError` after `timeout` seconds; the sends go on.
         """
         self._run(self._inner.flush, timeout)
 
