@@ -70,6 +70,30 @@ def test_retries_is_the_word_for_producers_and_consumers(module: Any) -> None:
         module.PushConsumer("g", retries=3, max_reconsume_times=4)
 
 
+def test_problems_have_the_names_that_were_given() -> None:
+    with pytest.raises(SettingsError, match=r"^retries='3'", check=about(setting="retries", value="3")):
+        mq.PushConsumer("g", retries="3")  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=r"^name_server=5"):
+        mq.Producer("g", name_server=5)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=r"^max_reconsume_times=-2"):
+        mq.PullConsumer("g", max_reconsume_times=-2)
+    with pytest.raises(SettingsError, check=about(setting="retries", value="3")):
+        mq.SimpleConsumer("g", retries="3")  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, check=about(setting="retries", value=3, other="max_reconsume_times")):
+        mq.SimpleConsumer("g", retries=3, max_reconsume_times=4)
+    for name in ("name_server", "namesrv"):
+        with pytest.raises(SettingsError, check=about(setting="name_server", other="namesrv")):
+            mq.Admin("a:1", **{name: "b:1"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [mq.Producer, mq.PushConsumer, mq.SimpleConsumer])
+def test_settings_of_another_kind_are_refused(kind: Any) -> None:
+    with pytest.raises(TypeError, match="must be"):
+        kind("g", settings={"linger": 1})
+    with pytest.raises(TypeError, match="must be ProducerSettings"):
+        mq.Producer("g", settings=ConsumerSettings())  # type: ignore[arg-type]
+
+
 def test_keywords_override_settings_and_none_leaves_them() -> None:
     given = ProducerSettings(retries=5, linger=0.1)
     assert with_keywords(given, {"retries": 0, "linger": None}) == ProducerSettings(retries=0, linger=0.1)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from sparrowmq.client.admin.access import AccessAdmin
 from sparrowmq.client.admin.clients import ClientAdmin
@@ -32,7 +32,7 @@ from sparrowmq.client.admin.types import (
     Rates,
 )
 from sparrowmq.client.base.lifecycle import Lifecycle, State
-from sparrowmq.client.base.settings import ClientSettings, check_range, with_keywords
+from sparrowmq.client.base.settings import ClientSettings, check_range, settings_of
 from sparrowmq.client.cluster.broker_api import check, command, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.cluster.instances import shared_instance
@@ -106,8 +106,10 @@ class Admin(
         """`name_servers`, or the keyword `name_server`, is `host:port` (several: separated by `;`), by
         default from the environment. `options` are the fields of `ClientSettings`; they override `settings`.
         """
-        given = {"name_server": name_servers, **options} if name_servers is not None else options
-        self.settings = with_keywords(settings or ClientSettings(), given)
+        given: dict[str, Any] = {**options}
+        if name_servers is not None:  # by the name that is free, so that two addresses are refused
+            given["namesrv" if given.get("name_server") is not None else "name_server"] = name_servers
+        self.settings = settings_of(ClientSettings, settings, given)
         self._life = Lifecycle("admin client")
         self._instance: ClientInstance | None = None
 

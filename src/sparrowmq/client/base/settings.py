@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -51,8 +52,13 @@ RETRY_CODES: Final[dict[str, frozenset[int]]] = {
 
 
 def check_range(name: str, value: float, low: float, high: float, unit: str = "") -> None:
-    """Raise `SettingsError` unless `low <= value <= high`."""
-    if (problem := ValueRange(low, high, unit).problem(name, value)) is not None:
+    """Raise `SettingsError` unless `value` is a number and `low <= value <= high`."""
+    try:
+        problem = ValueRange(low, high, unit).problem(name, value)
+    except TypeError:
+        text = f"{name}={value!r} is of type {type(value).__name__}; must be a number"
+        problem = SettingsError(text, name, value)
+    if problem is not None:
         raise problem
 
 
@@ -532,10 +538,21 @@ OTHER_NAMES: Final = {"name_server": "namesrv", "retries": "max_reconsume_times"
 """Keywords that are other names of settings. A producer's `retries` is a setting of its own."""
 
 
+def settings_of(kind: type[S], settings: S | None, given: Mapping[str, Any]) -> S:
+    """`settings`, by default those of `kind`, with the values of `given`: see `with_keywords`. Raises
+    TypeError for settings of another kind.
+    """
+    if settings is None:
+        return with_keywords(kind(), given)
+    if not isinstance(settings, kind):
+        raise TypeError(f"settings={settings!r:.200} must be {kind.__name__}, or leave them out")
+    return with_keywords(settings, given)
+
+
 def with_keywords(settings: S, given: Mapping[str, Any]) -> S:
     """`settings` with the values of `given`, which may have other names; None leaves a setting as it is.
 
-    Raises TypeError for an unknown name, as a call does, and `SettingsError`.
+    Raises TypeError for an unknown name, as a call does, and `SettingsError`, with the names that were given.
     """
     values = {name: value for name, value in given.items() if value is not None}
     known = {item.name for item in fields(settings)}
@@ -549,4 +566,16 @@ def with_keywords(settings: S, given: Mapping[str, Any]) -> S:
         if value is not None and values.setdefault(name, value) != value:
             text = f"{other}={value!r} and {name}={values[name]!r} differ; give one of them"
             raise SettingsError(text, other, value, other=name)
-    return replace(settings, **values) if values else settings
+    try:
+        return replace(settings, **values) if values else settings
+    except SettingsError as error:
+        raise _as_given(error, {others[other]: other for other in others.keys() & given.keys()}) from None
+
+
+def _as_given(error: SettingsError, names: Mapping[str, str]) -> SettingsError:
+    """The same error with other names of settings."""
+    text = str(error)
+    for name, other in names.items():
+        text = re.sub(rf"\b{name}=", f"{other}=", text)
+    setting = names.get(error.setting, error.setting)
+    return SettingsError(text, setting, error.value, limit=error.limit, other=error.other)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sparrowmq.client.base.hooks import SendMode
 from sparrowmq.client.base.lifecycle import Lifecycle, State
-from sparrowmq.client.base.settings import ProducerSettings, check_range, with_keywords
+from sparrowmq.client.base.settings import ProducerSettings, check_range, settings_of
 from sparrowmq.client.base.tasks import TaskGroup, run_every
 from sparrowmq.client.cluster.broker_api import need_address
 from sparrowmq.client.cluster.instance import ClientInstance
@@ -71,7 +71,7 @@ class Producer:
         """
         check_group(group)
         self.group = group
-        self.settings = with_keywords(settings or ProducerSettings(), options)
+        self.settings = settings_of(ProducerSettings, settings, options)
         self._life = Lifecycle(f"producer {group!r}")
         self._listener = transaction_listener
         self._sender: Sender | None = None

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from sparrowmq.client.base.lifecycle import Lifecycle, State
-from sparrowmq.client.base.settings import ConsumerSettings, check_range, with_keywords
+from sparrowmq.client.base.settings import ConsumerSettings, check_range, settings_of
 from sparrowmq.client.base.stop_signals import STOP_SIGNALS, Begin, stop_signals
 from sparrowmq.client.push.member import GroupMember
 from sparrowmq.client.push.message_stream import DeliveredMessage, MessageStream, StreamedMessage, iterate
@@ -67,7 +67,7 @@ class PushConsumer:
         """
         check_group(group)
         self.group = group
-        self.settings = with_keywords(settings or ConsumerSettings(), options)
+        self.settings = settings_of(ConsumerSettings, settings, options)
         is_broadcasting = self.settings.model == "broadcasting"
         if is_broadcasting and self.settings.instance_name is None:
             # Must not change across restarts: the path of the offset file depends on it (client:A-06, D-70).

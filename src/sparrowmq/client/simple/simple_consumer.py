@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from sparrowmq.client.base.lifecycle import Lifecycle, State
-from sparrowmq.client.base.settings import ClientSettings, check_range, with_keywords
+from sparrowmq.client.base.settings import ClientSettings, check_range, settings_of
 from sparrowmq.client.base.tasks import TaskGroup, run_every
 from sparrowmq.client.cluster.broker_api import need_address
 from sparrowmq.client.cluster.group_limits import GroupLimits
@@ -18,7 +18,14 @@ from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.cluster.instances import shared_instance
 from sparrowmq.client.cluster.pop_calls import PopCalls, PoppedMessage
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import BrokerError, InvalidStateError, NoRouteError, SparrowError, TransportError
+from sparrowmq.core.errors import (
+    BrokerError,
+    InvalidStateError,
+    NoRouteError,
+    SettingsError,
+    SparrowError,
+    TransportError,
+)
 from sparrowmq.core.message import POP_MAX
 from sparrowmq.core.names import check_group, check_topic, with_namespace
 from sparrowmq.core.route import MASTER_ID, PERM_READ, TopicRoute
@@ -75,10 +82,14 @@ class SimpleConsumer:
         Raises `InvalidNameError` or `SettingsError`.
         """
         check_group(group)
-        retries = retries if max_reconsume_times is None else max_reconsume_times
+        if max_reconsume_times is not None:
+            if retries not in (-1, max_reconsume_times):
+                text = f"retries={retries!r} and max_reconsume_times={max_reconsume_times!r} differ; give one"
+                raise SettingsError(f"{text} of them", "retries", retries, other="max_reconsume_times")
+            retries = max_reconsume_times
         check_range("retries", retries, -1, 2**31 - 1)
         self.group = group
-        self.settings = with_keywords(settings or ClientSettings(), options)
+        self.settings = settings_of(ClientSettings, settings, options)
         self._from_first = consume_from_first
         self._retries_max = retries
         self._life = Lifecycle(f"simple consumer {group!r}")
