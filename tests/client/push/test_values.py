@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,6 +101,19 @@ def test_ordered_queue_pauses_at_what_cannot_be_decoded() -> None:
             async with aclosing(values):
                 assert [await anext(values) for _ in range(3)] == [0, 1, 2]
         assert tries == [0, 1, 1, 2]
+
+    flow(test, 4, queues=1)
+
+
+def test_broadcasting_drops_what_cannot_be_decoded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        options = given(cluster, model="broadcasting", offset_dir=tmp_path)
+        async with Consumer("g", "T", decode=number, **options) as consumer:
+            values: Any = aiter(consumer)
+            async with aclosing(values):
+                assert [await anext(values) for _ in range(3)] == [0, 1, 3]
+        assert not sent_back(cluster)
+        assert "broadcasting drops it" in caplog.text
 
     flow(test, 4, queues=1)
 

@@ -42,7 +42,8 @@ class Consumer(PushConsumer):
         await consumer.run()
 
     With `decode`, loops and handlers get a value for each message: `decode=ReceivedMessage.json`. A message
-    for which it raises goes to retry, and finally becomes a dead letter, as if a handler had raised.
+    for which it raises goes to retry, and finally becomes a dead letter, as if a handler had raised;
+    broadcasting drops it.
 
     It is a `PushConsumer` that acknowledges for the loop, with the same settings. Delivery is at least once.
     """
@@ -67,7 +68,7 @@ class Consumer(PushConsumer):
         if decode is not None:
             check_decode(decode)
         self._decode = decode
-        self._values = LoopValues(group, decode)
+        self._values = LoopValues(group, decode, has_retry=self.settings.model != "broadcasting")
         if topic is not None:
             self.subscribe(topic, tags)
 

@@ -52,9 +52,10 @@ def handler_of_values(handler: Callable[[Any], Any], decode: Decode) -> Callable
 class LoopValues:
     """What the loops of one consumer get of each message: what `decode` makes of it, or the message."""
 
-    def __init__(self, group: str, decode: Decode | None) -> None:
+    def __init__(self, group: str, decode: Decode | None, *, has_retry: bool) -> None:
         self._group = group
         self._decode = decode
+        self._then = "it goes to retry" if has_retry else "broadcasting drops it"
         self._occasional = OccasionalLog(log)
 
     def value(self, message: ReceivedMessage) -> Any:
@@ -70,7 +71,7 @@ class LoopValues:
                 logging.WARNING,
                 f"{type(error).__name__} {message.topic}",
                 f"decode failed in group {self._group} for message {message.message_id} ({message.queue} at "
-                f"offset {message.queue_offset}); it goes to retry",
+                f"offset {message.queue_offset}); {self._then}",
                 error=error,
             )
             raise Retry(f"decode failed: {type(error).__name__}: {error}") from error

@@ -348,7 +348,8 @@ class Consumer(ConsumerFacade):
         consumer.run()
 
     With `decode`, loops and handlers get a value for each message: `decode=ReceivedMessage.json`. A message
-    for which it raises goes to retry, and finally becomes a dead letter, as if a handler had raised.
+    for which it raises goes to retry, and finally becomes a dead letter, as if a handler had raised;
+    broadcasting drops it.
 
     It is a `PushConsumer` that acknowledges for the loop, with the same settings. Delivery is at least once.
     """
