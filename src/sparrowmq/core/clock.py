@@ -23,7 +23,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 def epoch_ms(name: str, at: datetime | int) -> int:
-    """A time as epoch milliseconds, from an aware datetime or epoch milliseconds; parts of one are dropped.
+    """A time, given as an aware datetime or epoch milliseconds, as whole epoch milliseconds.
 
     Raises `SettingsError`, which calls the argument `name`, for a datetime without a time zone, a time before
     1970 and anything else.

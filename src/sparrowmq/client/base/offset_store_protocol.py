@@ -8,8 +8,8 @@ from typing import Protocol
 from sparrowmq.core.message import MessageQueue
 
 Births = dict[MessageQueue, int]
-"""The topics to which offsets belong, by queue: a topic that is created again has another number. Queues of
-which it is unknown are missing.
+"""For each queue the birth of the topic to which its offsets belong: a number that the broker gives a topic
+when it is created, so one that is created again with the same name has another. Unknown ones are missing.
 """
 
 

@@ -33,8 +33,8 @@ class ValueRange:
 
 
 def check_settings(settings: Any, conflicts: Callable[[], Iterable[SparrowError]]) -> None:
-    """Raise one error with all problems: fields whose values have not the declared type, range or choice, and
-    `conflicts`, which are looked for when all types are right. A single problem is raised as it is.
+    """Raise one error with all problems: fields whose values do not have the declared type, range or choice,
+    and `conflicts`, which are looked for when all types are right. A single problem is raised as it is.
 
     Integers are accepted for floats; True and False are not numbers. Elements of sequences are checked,
     members of other containers are not. Values that `repr` hides are not shown.
@@ -79,7 +79,7 @@ class _Row:
 
 
 def choices_of(hint: Any) -> tuple[str, ...]:
-    """The texts that are allowed; none where all or no texts are."""
+    """The allowed texts; empty where any text is allowed, or none."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     if get_origin(hint) in (Union, types.UnionType):
@@ -88,7 +88,7 @@ def choices_of(hint: Any) -> tuple[str, ...]:
 
 
 def _other_types(hint: Any) -> list[Any]:
-    """The parts of a union that are no choices."""
+    """The members of a union that are not choices."""
     return (
         [part for part in get_args(hint) if not choices_of(part)] if get_origin(hint) is not Literal else []
     )

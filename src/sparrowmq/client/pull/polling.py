@@ -83,7 +83,7 @@ class LoopReader:
         self.replaced = False
 
     def replace(self) -> None:
-        """The message in hand is delivered to somebody else."""
+        """Another loop or a poll has taken over; the message in hand is delivered again, to it."""
         self.replaced = True
 
 
@@ -342,7 +342,7 @@ class LitePull:
                 held.move(held.after)
 
     def new_reader(self) -> LoopReader:
-        """Whom a new loop is."""
+        """A reader for a new loop."""
         return LoopReader()
 
     def leave(self, reader: LoopReader) -> None:

@@ -40,7 +40,7 @@ DEAD: Final = -1
 (client:D-57).
 """
 FORBIDDEN_MAX: Final = 720
-"""After this many tries, an hour at the usual `redeliver_delay`, a missing permission counts as lasting."""
+"""After this many tries, an hour at the usual `redeliver_delay`, a missing permission counts as permanent."""
 UNLIMITED: Final = 2**31 - 1
 """What -1 means for ordered consumption (client:D-64)."""
 _FIRST_LEVEL: Final = 3
