@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from tests.client.consuming import FAST, SEND_BACK, committed, flow
 from tests.client.fake import FakeCluster, answer
-from tests.support import until, until_sync
+from tests.support import about, until, until_sync
 
 import sparrowmq as mq
 from sparrowmq.client.push.consumer import Consumer
+from sparrowmq.core.errors import InvalidStateError, SettingsError
 
 Given = dict[str, Any]
 
@@ -104,6 +105,31 @@ def test_decorated_functions_handle_their_topics_until_a_signal() -> None:
         assert consumer.state is mq.State.CLOSED and committed(cluster) == {0: 4}
 
     flow(test, 4, queues=1)
+
+
+@pytest.mark.parametrize("kind", [Consumer, mq.Consumer])
+def test_tags_need_a_topic(kind: Any) -> None:
+    with pytest.raises(SettingsError, check=about(setting="tags", value="A", other="topic")):
+        kind("g", tags="A")
+
+
+def test_loop_needs_a_topic_without_handler_and_run_needs_a_handler() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        async with Consumer("g", **given(cluster)) as consumer:
+            consumer.handler("T")(print)
+            with pytest.raises(InvalidStateError):
+                aiter(consumer)
+        with pytest.raises(InvalidStateError):
+            await Consumer("g", "T", **given(cluster)).run()
+        await asyncio.to_thread(read, cluster)
+
+    def read(cluster: FakeCluster) -> None:
+        with mq.Consumer("g", **given(cluster)) as consumer, pytest.raises(InvalidStateError):
+            next(iter(consumer))
+        with pytest.raises(InvalidStateError):
+            mq.Consumer("g", "T", **given(cluster)).run()
+
+    flow(test)
 
 
 def test_synchronous_consumer_follows_the_same_rule() -> None:

@@ -12,6 +12,7 @@ from sparrowmq.client.push.message_stream import MessageStream, iterate
 from sparrowmq.client.push.push_consumer import PushConsumer
 from sparrowmq.client.push.values import Decode, LoopValues, check_decode
 from sparrowmq.client.push.workers import Handler
+from sparrowmq.core.errors import InvalidStateError, SettingsError
 from sparrowmq.core.subscription import Expression
 
 if TYPE_CHECKING:
@@ -65,6 +66,13 @@ class Consumer(PushConsumer):
         `decode`.
         """
         super().__init__(group, settings=settings, **options)
+        if topic is None and tags != "*":
+            raise SettingsError(
+                f"tags={tags!r} needs a topic: give Consumer both, or give the tags to handler or subscribe",
+                "tags",
+                tags,
+                other="topic",
+            )
         if decode is not None:
             check_decode(decode)
         self._decode = decode
@@ -86,10 +94,20 @@ class Consumer(PushConsumer):
         return register
 
     async def run(self) -> None:
-        """Start, and consume until SIGINT or SIGTERM; then close gracefully. Only in the main thread."""
+        """Start, and consume until SIGINT or SIGTERM; then close gracefully. Only in the main thread. Raises
+        `InvalidStateError` without a handler.
+        """
+        self._need_handler()
         async with self:
             self.close_on_signals()
             await self.wait()
+
+    def _need_handler(self) -> None:
+        if not self._subscriptions.has_handlers:
+            raise InvalidStateError(
+                f"{self._life.name} has no handler to run; decorate a function with @consumer.handler(topic) "
+                "or write a loop over the consumer"
+            )
 
     def __aiter__(self) -> AsyncIterator[Any]:
         """Messages of topics without handler, or what `decode` makes of them. Each counts as handled when the

@@ -19,7 +19,7 @@ from sparrowmq.client.push.subscriptions import Subscriptions
 from sparrowmq.client.push.values import Decode, check_decode
 from sparrowmq.client.push.workers import Handler
 from sparrowmq.core.clock import SystemClock, epoch_ms
-from sparrowmq.core.errors import ClientError, GroupTakenError
+from sparrowmq.core.errors import ClientError, GroupTakenError, InvalidStateError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group
 from sparrowmq.core.subscription import Expression
@@ -313,8 +313,16 @@ class PushConsumer:
 
     @property
     def stream(self) -> MessageStream:
-        """Messages of topics without handler, for other kinds of iteration."""
-        return self._running_or_told().service.stream
+        """Messages of topics without handler, for other kinds of iteration. Raises `InvalidStateError` when
+        there is no such topic.
+        """
+        stream = self._running_or_told().service.stream
+        if not stream.ended and not self._subscriptions.has_loop_topics:
+            raise InvalidStateError(
+                f"{self._life.name} has no topic for a loop, which would wait without end; subscribe to a "
+                "topic without a handler first"
+            )
+        return stream
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -90,6 +90,11 @@ class Subscriptions:
         """Whether handlers process messages of any topic, rather than iteration."""
         return any(handler is not None for handler in self._handlers.values())
 
+    @property
+    def has_loop_topics(self) -> bool:
+        """Whether iteration gets the messages of any topic."""
+        return any(handler is None for handler in self._handlers.values())
+
     def find(self, topic: str) -> SubscriptionData | None:
         """The subscription of `topic`."""
         return self._data.get(topic)

@@ -354,7 +354,10 @@ class ConsumerFacade(PushConsumerFacade):
         return register
 
     def run(self) -> None:
-        """Start, and consume until SIGINT or SIGTERM; then close gracefully. Only in the main thread."""
+        """Start, and consume until SIGINT or SIGTERM; then close gracefully. Only in the main thread. Raises
+        `InvalidStateError` without a handler.
+        """
+        self._inner._need_handler()
         with self:
             self.close_on_signals()
             self._run(self._inner.wait)
