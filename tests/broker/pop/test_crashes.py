@@ -8,6 +8,7 @@ import pytest
 from tests.broker.doubles import FakeClock
 from tests.broker.pop.bench import GROUP, T0, TOPIC, PopBench
 from tests.broker.rig import damage
+from tests.support import run
 
 from sparrowmq.broker.base.internal_store import InnerMessage
 from sparrowmq.core.names import TIMER_TOPIC
@@ -61,6 +62,28 @@ def test_offsets_in_the_format_of_another_broker_are_kept(tmp_path: Path) -> Non
     path.write_text(path.read_text().replace("logPosition", "other"))
     again = PopBench(tmp_path)
     assert again.committed() == 0
+    again.close()
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["lost", "kept"])
+def test_ordered_hand_outs_of_an_earlier_topic_do_not_come_back(tmp_path: Path, known: bool) -> None:
+    """The crash kept what was handed out before the topic was deleted, or lost that, too."""
+    bench = PopBench(tmp_path)
+    bench.send(b"1", b"2", b"3")
+    one, *_ = bench.pop(order="true", invisibleTime=60_000)
+    if known:
+        bench.rig.parts.pop.save()
+    bench.after(1)
+    run(bench.rig.deletions.topic(TOPIC))
+    bench.rig.make_topic(TOPIC, 1)
+    bench.send(b"new1", b"new2", b"new3")
+    bench.rig.topics.save()
+    bench.kill()
+    again = PopBench(tmp_path, clock=FakeClock(T0 + 2))
+    assert again.rig.topics.births[TOPIC] > T0
+    again.ack_answer(one)
+    assert not again.committed()
+    assert [found.body for found in again.pop(order="true")] == [b"new1", b"new2", b"new3"]
     again.close()
 
 

@@ -216,13 +216,16 @@ class AckRequests:
     # Ordered POP
 
     def _ack_in_order(self, place: WaitKey, offsets: list[int], pop_time: int) -> None:
-        """Acknowledge messages of an ordered hand-out; those of an earlier one are ignored. Raises
-        `Refused`.
+        """Acknowledge messages of an ordered hand-out; those of an earlier one, or of an earlier topic, are
+        ignored. Raises `Refused`.
         """
         topic, group, queue_id = place
         committed = self._offsets.query(topic, group, queue_id)
         info, acked, wrong = self._order.get(*place), -1, None
         is_known = info is not None
+        found = self._topics.get(topic)
+        if not is_known and found is not None and found.is_younger(pop_time):
+            return
         for offset in offsets:
             if committed is not None and offset < committed:
                 continue

@@ -7,7 +7,7 @@ again. Kept in `config/consumerOrderInfo.json` in RocketMQ's form.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -216,10 +216,15 @@ class OrderTable:
         """Unblock all queues of a topic that is deleted. Late acknowledgements of its messages still find the
         hand-outs, without messages: they must not count for those of a later topic of this name.
         """
-        for (name, _), queues in self._table.items():
-            for queue_id, info in queues.items() if name == topic else ():
-                queues[queue_id] = OrderInfo(pop_time=info.pop_time, last_consume=info.last_consume)
-                self._changes += 1
+        self.end_if(lambda name, _: name == topic)
+
+    def end_if(self, is_over: Callable[[str, int], bool]) -> None:
+        """The same for hand-outs whose topic and time, epoch ms, are of a deleted topic."""
+        for (topic, _), queues in self._table.items():
+            for queue_id, info in queues.items():
+                if is_over(topic, info.pop_time):
+                    queues[queue_id] = OrderInfo(pop_time=info.pop_time, last_consume=info.last_consume)
+                    self._changes += 1
 
     def drop_unused(self, now_ms: int) -> None:
         """Drop entries that were not used for a day."""

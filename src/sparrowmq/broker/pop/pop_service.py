@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sparrowmq.broker.delay.timer import TimerService
     from sparrowmq.broker.pop.wakes import WaitingRequests
     from sparrowmq.broker.tables.shared_tables import SharedTables
+    from sparrowmq.broker.tables.topics import TopicTable
     from sparrowmq.core.settings.servers import BrokerSettings
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -71,6 +72,7 @@ class PopService:
         self.waiting = waiting
         config = settings.store_path_root_dir / "config"
         self.order = OrderTable(ConfigFile(config / "consumerOrderInfo.json"))
+        self.order.end_if(partial(_is_over, tables.topics))
         revive_log = ReviveLog(settings, clock, store_host=store.store_host)
         replay(store, inner, tables, self.order, revive_log)
         self._checks = PopChecks(
@@ -140,3 +142,9 @@ class PopService:
             log.error(
                 "recent ordered hand-outs were not saved; their messages will be delivered again: %s", error
             )
+
+
+def _is_over(topics: TopicTable, topic: str, pop_time: int) -> bool:
+    """Whether a hand-out is of a topic that was deleted: a crash may have kept it."""
+    found = topics.get(topic)
+    return found is None or found.is_younger(pop_time)

@@ -98,6 +98,10 @@ class Topic:
         if that is unknown."""
         return bool(birth) and self.birth not in (birth, UNKNOWN_BIRTH, 0)
 
+    def is_younger(self, at_ms: int) -> bool:
+        """Whether it was created after this moment: a known birth is a time, or a little later."""
+        return self.birth > at_ms
+
     def instead_of(self, queue_id: int) -> int:
         """The queue for a message that the broker puts: the given one, or if consumers cannot read it because
         the topic was shrunk or re-created, `queue_id % count` of its queues to write and read.
