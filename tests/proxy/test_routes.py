@@ -81,6 +81,27 @@ def test_loop_is_not_blocked_while_a_wide_route_is_built(method: str) -> None:
     assert run(main()) > 4, "other calls get their turns in between"
 
 
+@pytest.mark.parametrize("method", ["query_route", "query_assignment"])
+def test_narrow_routes_take_turns_too(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.QUEUES", 1)
+    brokers: Any = WideBrokers()
+    routes = Routes(brokers, lambda: "127.0.0.1:8081", TurnGate(2))
+    kind = v2.QueryRouteRequest if method == "query_route" else v2.QueryAssignmentRequest
+    request = kind(topic=v2.Resource(name="t"))
+    if method == "query_assignment":
+        request.group.name = "g"
+
+    async def main() -> int:
+        asking = [asyncio.ensure_future(getattr(routes, method)(CALLER, request)) for _ in range(40)]
+        turns = 0
+        while not all(one.done() for one in asking):
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    assert run(main()) >= 20
+
+
 def test_settings_with_thousands_of_topics_cause_few_requests() -> None:
     async def main() -> None:
         brokers: Any = WideBrokers(frozenset({"real-1", "real-2"}))

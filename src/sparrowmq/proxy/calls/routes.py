@@ -41,7 +41,7 @@ class Routes:
         queues = route_queues(request.topic, route, endpoints, await self._brokers.message_type(topic))
         found = v2.QueryRouteResponse(status=ok())
         await shared().result(_adding(found.message_queues, queues))
-        await self._gate.passed(len(found.message_queues) // QUEUES_OF_WEIGHT)
+        await self._gate.passed(1 + len(found.message_queues) // QUEUES_OF_WEIGHT)
         return found
 
     async def query_assignment(self, caller: GrpcCaller, request: Any) -> Any:
@@ -60,7 +60,7 @@ class Routes:
         await shared().result(_adding(found.assignments, queues))
         if not found.assignments:
             raise ProxyRefusal(Code.FORBIDDEN, f"the topic {topic!r} has no readable queue")
-        await self._gate.passed(len(found.assignments) // QUEUES_OF_WEIGHT)
+        await self._gate.passed(1 + len(found.assignments) // QUEUES_OF_WEIGHT)
         return found
 
 
