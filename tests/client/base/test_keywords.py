@@ -92,6 +92,9 @@ def test_settings_of_another_kind_are_refused(kind: Any) -> None:
         kind("g", settings={"linger": 1})
     with pytest.raises(TypeError, match="must be ProducerSettings"):
         mq.Producer("g", settings=ConsumerSettings())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="must be PullSettings or ClientSettings"):
+        mq.PullConsumer("g", settings=ConsumerSettings(consume_from="first"))
+    assert mq.PullConsumer("g", settings=ClientSettings(unit_name="u"))._inner.settings.unit_name == "u"
 
 
 def test_keywords_override_settings_and_none_leaves_them() -> None:

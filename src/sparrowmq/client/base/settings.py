@@ -524,11 +524,17 @@ class PullSettings(ClientSettings):
 
     @classmethod
     def of(cls, settings: ClientSettings | None) -> PullSettings:
-        """Return `settings`, or pull settings made from general client settings."""
+        """Return `settings`, or pull settings made from general client settings. Raises TypeError for those
+        of other clients, because most of them would be lost.
+        """
         if isinstance(settings, PullSettings):
             return settings
         if settings is None:
             return cls()
+        if type(settings) is not ClientSettings:
+            raise TypeError(
+                f"settings={settings!r:.200} must be PullSettings or ClientSettings, or leave them out"
+            )
         return cls(**{item.name: getattr(settings, item.name) for item in fields(ClientSettings)})
 
 
