@@ -179,8 +179,10 @@ class TransportError(SparrowError):
     retryable = True
     code = 10001
 
-    def __init__(self, message: str, *, address: str = "") -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, *, address: str = "", value: object = None, limit: object = None
+    ) -> None:
+        super().__init__(message, value=value, limit=limit)
         self.address = address
 
 

@@ -62,18 +62,17 @@ def from_ext(type_: type[H], ext: Mapping[str, str]) -> H:
 
 def _refusal(type_: type[msgspec.Struct], fields: Mapping[str, object]) -> HeaderError:
     """The error for the first field that is missing or cannot be converted."""
-    for info in msgspec.structs.fields(type_):
-        if info.encode_name not in fields:
+    for name, info in ((one.encode_name, one) for one in msgspec.structs.fields(type_)):
+        if name not in fields:
             if info.required:
-                text = f"{type_.__name__}: the required field {info.encode_name!r} is missing"
-                return HeaderError(text, what=info.encode_name)
+                return HeaderError(f"{type_.__name__}: the required field {name!r} is missing", what=name)
             continue
         try:
-            msgspec.convert(fields[info.encode_name], info.type, strict=False)
+            msgspec.convert(fields[name], info.type, strict=False)
         except msgspec.ValidationError as error:
-            value = str(fields[info.encode_name])[:80]
-            text = f"{type_.__name__}: the field {info.encode_name!r} is {value!r}: {error}"
-            return HeaderError(text, what=info.encode_name, value=value)
+            value = str(fields[name])[:80]
+            text = f"{type_.__name__}: the field {name!r} is {value!r}: {error}"
+            return HeaderError(text, what=name, value=value)
     raise AssertionError(f"{type_.__name__} has fields that cannot be converted together")
 
 

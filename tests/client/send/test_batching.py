@@ -86,7 +86,7 @@ def test_flush_sends_what_waits_and_waits_for_it() -> None:
         cluster.broker.on[SEND] = never
         lost = asyncio.create_task(producer.send(Message("T", b"lost"), timeout=20))
         await until(lambda: producer.in_flight)
-        with pytest.raises(RequestTimeoutError, match=r"at least 1 sends of producer .* after 0\.01 s"):
+        with pytest.raises(RequestTimeoutError, check=about(value=1, limit=0.01)):
             await producer.flush(0.01)
         lost.cancel()
 
@@ -107,7 +107,7 @@ def test_flush_waits_for_sends_whose_route_is_looked_up(options: dict[str, str])
         cluster.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = slow
         sent = asyncio.create_task(producer.send(Message("U", b"1", key="k"), **options))
         await asked.wait()
-        with pytest.raises(RequestTimeoutError, match="at least 1 sends"):
+        with pytest.raises(RequestTimeoutError, check=about(value=1, limit=0)):
             await producer.flush(0)
         flushed = asyncio.create_task(producer.flush(20))  # less than it would linger
         await asyncio.sleep(0)

@@ -319,7 +319,9 @@ class Producer:
         if not ended:
             raise RequestTimeoutError(
                 f"at least {sender.gate.unfinished} sends of producer {self.group!r} have not ended after "
-                f"{timeout:g} s; they go on: wait longer, or for their results"
+                f"{timeout:g} s; they go on: wait longer, or for their results",
+                value=sender.gate.unfinished,
+                limit=timeout,
             )
 
     async def send_oneway(
