@@ -56,7 +56,8 @@ class Debtor(Protocol):
 
 
 class Debt:
-    """The debt of one connection: `total` bytes, of which `partial` belong to an incomplete request.
+    """The debt of one connection: bytes of `requests`, of which `partial` belong to an incomplete one, and
+    bytes of `answers`.
 
     `trusted`: the client is authenticated; always true without access control.
     """
@@ -69,10 +70,10 @@ class Debt:
         "_marks",
         "_since",
         "_taken",
-        "_unmarked",
         "_written",
+        "answers",
         "partial",
-        "total",
+        "requests",
         "trusted",
     )
 
@@ -80,14 +81,17 @@ class Debt:
         self._account = account
         self._marks: deque[tuple[int, int]] = deque()
         self._mark_at = MARK_BYTES
-        self._unmarked = 0
         self._written = self._taken = 0
         self._since = 0
         self._flushed = 0.0
         self._fresh = 0
-        self.partial = 0
-        self.total = 0
+        self.partial = self.requests = self.answers = 0
         self.trusted = True
+
+    @property
+    def total(self) -> int:
+        """Bytes of requests and answers."""
+        return self.requests + self.answers
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -100,8 +104,8 @@ class Debt:
         return self._since
 
     def change(self, debtor: Debtor, delta: int) -> None:
-        """Increase or decrease the debt."""
-        self.total += delta
+        """Increase or decrease the bytes of requests."""
+        self.requests += delta
         account = self._account
         account.total += delta
         if delta > 0:
@@ -137,11 +141,10 @@ class Debt:
         Above the hard limit the largest debtors are closed. Below the limit this reads no clock.
         """
         self._written = written = self._written + size
-        self._unmarked += counted
         account = self._account
-        if not self.total:
+        if not self.answers:
             account.debtors.add(debtor)
-        self.total += counted
+        self.answers += counted
         account.total += counted
         if written >= self._mark_at:
             self._mark(debtor)
@@ -160,25 +163,25 @@ class Debt:
     def _mark(self, debtor: Debtor) -> None:
         """Record the end of the answers written since the last mark, and remove those already sent."""
         self._mark_at = self._written + MARK_BYTES
-        self._marks.append((self._written, self._unmarked))
-        self._unmarked = 0
+        marked = sum(counted for _, counted in self._marks)
+        self._marks.append((self._written, self.answers - marked))
         self.measure(debtor)
 
     def measure(self, debtor: Debtor) -> None:
         """Remove the answers that the socket has sent."""
-        marks = self._marks
-        if not marks and not self._unmarked:
+        marks, account, left = self._marks, self._account, self.answers
+        if not marks and not left:
             return
         unsent = debtor.unsent_socket_bytes()
         self._taken = taken = self._written - unsent
-        freed = 0
         while marks and marks[0][0] <= taken:
-            freed += marks.popleft()[1]
+            left -= marks.popleft()[1]
         if not marks:
-            freed += self._unmarked
-            self._unmarked = min(self._unmarked, unsent)
-            freed -= self._unmarked
-        self.change(debtor, -freed)
+            left = min(left, unsent)
+        account.total -= self.answers - left
+        self.answers = left
+        if account.waiting:
+            account.plan_next()
         if len(marks) > MARKS_MAX:  # all are unsent: use one mark for the later half
             later = [marks.pop() for _ in range(MARKS_MAX // 2)]
             marks.append((later[0][0], sum(counted for _, counted in later)))
@@ -196,7 +199,7 @@ class Debt:
             account.strangers -= self.partial
         account.partials -= self.partial
         account.total -= self.total
-        self.partial = self.total = self._unmarked = 0
+        self.partial = self.requests = self.answers = 0
         self._marks.clear()
         account.forget(debtor)
 

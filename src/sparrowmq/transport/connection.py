@@ -404,9 +404,8 @@ class Connection(asyncio.Protocol):
         self.began = began = monotonic()
         try:
             frames = self._reader.feed(data)
-            held = self._reader.buffered
-            if held != self.debt.partial:
-                self._note_partial(held)
+            if self._reader.buffered != self.debt.partial:
+                self._note_partial(self._reader.buffered)
             if self._awaited:
                 frames = self._take_answers(frames)
             if frames:
