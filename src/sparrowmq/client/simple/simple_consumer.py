@@ -316,7 +316,7 @@ class SimpleConsumer:
         return most is not None and message.reconsume_times > most
 
     async def _ready(self, sources: list[Source], wait: float) -> bool:
-        """Wait until one of several brokers has messages; False after the time limit, or if all fail."""
+        """Wait until one of several brokers has messages; False after the time limit."""
         waiting = {asyncio.ensure_future(self._is_ready(source, wait)) for source in sources}
         try:
             while waiting:
@@ -331,12 +331,15 @@ class SimpleConsumer:
                 await asyncio.gather(*waiting, return_exceptions=True)
 
     async def _is_ready(self, source: Source, wait: float) -> bool:
-        """Whether one of several brokers has messages within `wait` seconds."""
+        """Whether one of several brokers has messages within `wait` seconds; one that fails has none."""
         data, _, address = source
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait
         try:
             return await self._popping.is_ready(address, data.topic, wait)
         except (BrokerError, TransportError) as error:
             self._left_out(source, error, False)
+            await self._running().sleep(max(0.0, end - loop.time()))  # else callers ask without a pause
             return False
 
     # Settling
