@@ -128,6 +128,20 @@ def test_bodies_that_are_not_read_are_not_decoded() -> None:
     assert _fit(shape, b"bad").to_pylist() == [{"queue_offset": 100}]
 
 
+def test_only_what_is_asked_for_is_given() -> None:
+    """The offset is read for errors of bodies; without bodies nothing needs it."""
+    shape = _shape([StructField("broker", StringType())], mode="FAILFAST")
+    assert shape.stored == shape.given
+    tags = [StructField("body", ORDER), StructField("tags", StringType())]
+    shape = _shape(tags, mode="FAILFAST")
+    assert shape.stored.names == ["body", "tags", "queue_offset"]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([b'{"id":1}'], pa.binary()), pa.array(["a"]), pa.array([5], pa.int64())],
+        schema=shape.stored,
+    )
+    assert shape.fit(batch, QUEUE).to_pylist() == [{"body": {"id": 1}, "tags": "a"}]
+
+
 def test_text_is_a_string() -> None:
     options = _options(bodyFormat="text")
     shape = read_shape(StructType([StructField("body", StringType()), CORRUPT]), options)

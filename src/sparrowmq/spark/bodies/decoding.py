@@ -158,6 +158,7 @@ def stored_columns(given: pa.Schema, options: BodyOptions) -> pa.Schema:
         for field in given
         if field.name not in special
     ]
-    if options.format != "binary" and options.mode == "failfast" and _OFFSET not in given.names:
+    decoded = BODY in given.names and options.format != "binary"
+    if decoded and options.mode == "failfast" and _OFFSET not in given.names:
         fields.append(pa.field(_OFFSET, pa.int64()))
     return pa.schema(fields)
