@@ -3,6 +3,7 @@
     python -m scripts.generate_stalls            full size: some minutes, on a machine that does nothing else
     python -m scripts.generate_stalls --small    the size that the tests take
     python -m scripts.generate_stalls --print    the table, and the page stays as it is
+    python -m scripts.generate_stalls --only proxy    rows whose server or name has this text; others stay
 
 It starts the servers itself. The table stands between `<!-- table: stalls -->` and `<!-- end -->`.
 """
@@ -55,14 +56,23 @@ def markdown(rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in (HEAD, ("---",) * len(HEAD), *rows))
 
 
-def measured(size: Size) -> list[Found]:
-    """Every code, told as it is done."""
+def standing() -> dict[tuple[str, str], tuple[str, ...]]:
+    """The rows of the page, by server and name."""
+    found = BLOCK.search(PAGE.read_text())
+    assert found is not None, f"{PAGE} has no table of stalls"
+    lines = [line.strip("| ").split(" | ") for line in found[0].splitlines()[3:-1]]
+    return {(cells[0], cells[2]): tuple(cells) for cells in lines}
+
+
+def measured(size: Size, only: str) -> list[Found]:
+    """Every code whose server or name has the text, told as it is done."""
     results = []
     with (
         tempfile.TemporaryDirectory(prefix="sparrow-stalls-") as root,
         all_servers(size, Path(root)) as worlds,
     ):
-        for found in measure(worlds, all_entries()):
+        wanted = [entry for entry in all_entries() if only in f"{entry.kind} {entry.name}"]
+        for found in measure(worlds, wanted):
             results.append(found)
             line = " | ".join(row(found))
             sys.stderr.write(f"{line}\n")
@@ -76,8 +86,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--print", action="store_true", dest="shows")
+    parser.add_argument("--only", default="", metavar="TEXT")
     given = parser.parse_args()
-    table = markdown(map(row, measured(SMALL if given.small else FULL)))
+    rows = [row(found) for found in measured(SMALL if given.small else FULL, given.only)]
+    if given.only:
+        rows = list((standing() | {(cells[0], cells[2]): cells for cells in rows}).values())
+    table = markdown(rows)
     if given.shows:
         sys.stdout.write(table)
         return
