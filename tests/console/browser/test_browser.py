@@ -140,7 +140,11 @@ def test_pages_can_be_used_with_the_keyboard_alone(page: Any, console: Site) -> 
     assert page.locator("tbody tr").count() == 1
 
 
-def test_open_page_is_updated_until_its_session_ends(page: Any, console: Site) -> None:
+def test_open_page_is_updated_until_its_session_ends(
+    page: Any, console: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparrowmq.console.answers.LIVE_SECONDS", 0.5)
+    monkeypatch.setattr("sparrowmq.console.answers.LIVE_TURNS", 1000)
     page.goto(f"{console.started.url}/services/queue-alarm")
     assert console.admin.change("/services/queue-alarm/pause").status == 303
     page.locator("[data-part=service] .middling").wait_for()
