@@ -82,7 +82,7 @@ class TestContexts:
 
     def test_a_key_of_another_certificate(self, authority: Authority, pair: Pair) -> None:
         other = authority.sign("other")
-        with pytest.raises(SettingsError, match=r"server\.pem and the key .*other\.key cannot be used: KEY_"):
+        with pytest.raises(SettingsError, check=about(what="key", value=other.key)):
             server_context(TlsSettings(server_cert=pair.cert, server_key=other.key))
 
     @pytest.mark.parametrize("which", ["cert", "key"])
@@ -90,7 +90,7 @@ class TestContexts:
         bad = tmp_path / "bad.pem"
         for _ in range(2):
             files = {"server_cert": pair.cert, "server_key": pair.key, f"server_{which}": bad}
-            with pytest.raises(SettingsError, match=r"cannot be used: "):
+            with pytest.raises(SettingsError, check=about(what="key", value=files["server_key"])):
                 server_context(TlsSettings(**files))
             bad.write_text("garbage")
 
@@ -98,9 +98,9 @@ class TestContexts:
         locked = authority.sign("locked", password="open sesame")
         files = {"server_cert": locked.cert, "server_key": locked.key}
         server_context(TlsSettings(**files, server_key_password="open sesame"))
-        with pytest.raises(SettingsError, match=r"locked\.key cannot be used"):
+        with pytest.raises(SettingsError, check=about(what="key", value=locked.key)):
             server_context(TlsSettings(**files, server_key_password="wrong"))
-        with pytest.raises(SettingsError, match=r"locked\.key is encrypted: give its password"):
+        with pytest.raises(SettingsError, check=about(what="password", value=locked.key)):
             server_context(TlsSettings(**files))
         client_context(cert=locked.cert, key=locked.key, key_password="open sesame", verify=False)
 
@@ -115,7 +115,7 @@ class TestContexts:
     def test_an_authority_that_is_none(self, tmp_path: Path) -> None:
         path = tmp_path / "ca.pem"
         for _ in range(2):
-            with pytest.raises(SettingsError, match=r"ca\.pem is not a PEM file of trusted certificates"):
+            with pytest.raises(SettingsError, check=about(what="authority", value=path)):
                 client_context(ca=path)
             path.write_text("garbage")
 
@@ -141,7 +141,7 @@ class TestContexts:
         tls = outgoing_tls(TlsSettings(client_auth_server=True, client_trust_cert=ca))
         assert tls().verify_mode is ssl.CERT_REQUIRED
         assert str(ca) in repr(tls)
-        with pytest.raises(SettingsError, match="not a PEM file"):
+        with pytest.raises(SettingsError, check=about(what="authority", value=tmp_path / "none.pem")):
             outgoing_tls(TlsSettings(client_auth_server=True, client_trust_cert=tmp_path / "none.pem"))
 
     def test_client_certificates(self, authority: Authority, pair: Pair) -> None:

@@ -272,14 +272,16 @@ def _load_authority(context: ssl.SSLContext, path: Path) -> None:
     try:
         context.load_verify_locations(cafile=str(path))
     except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"{path} is not a PEM file of trusted certificates: {_words(error)}") from None
+        text = f"{path} is not a PEM file of trusted certificates: {_words(error)}"
+        raise SettingsError(text, what="authority", value=path) from None
 
 
 def _load_certificate(context: ssl.SSLContext, cert: Path, key: Path | None, password: str | None) -> None:
     # Without a password OpenSSL would ask the terminal for one.
     def secret() -> str:
         if password is None:
-            raise SettingsError(f"the key {key or cert} is encrypted: give its password")
+            text = f"the key {key or cert} is encrypted: give its password"
+            raise SettingsError(text, what="password", value=key or cert)
         return password
 
     try:
@@ -289,7 +291,9 @@ def _load_certificate(context: ssl.SSLContext, cert: Path, key: Path | None, pas
         context.load_cert_chain(str(cert), None if key is None else str(key), secret)
     except (OSError, ssl.SSLError) as error:
         raise SettingsError(
-            f"the certificate {cert} and the key {key or cert} cannot be used: {_words(error)}"
+            f"the certificate {cert} and the key {key or cert} cannot be used: {_words(error)}",
+            what="key",
+            value=key or cert,
         ) from None
 
 
