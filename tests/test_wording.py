@@ -20,7 +20,7 @@ MATCHES: Final[dict[str, int]] = {
     "broker": 60,
     "cli": 10,
     "client": 145,
-    "columnar": 20,
+    "columnar": 15,
     "coordinator": 20,
     "core": 40,
     "protocol": 25,

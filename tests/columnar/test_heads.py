@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from tests.columnar.records import HOST, HOST6, record
+from tests.support import about
 
 from sparrowmq.columnar.heads import RecordHead, first_head
 from sparrowmq.core.errors import RecordError
@@ -26,5 +27,5 @@ def test_it_says_what_the_whole_record_says(born_host: bytes, store_host: bytes)
 
 def test_there_is_none_without_a_record_and_an_error_for_a_part_of_one() -> None:
     assert first_head(b"") is None
-    with pytest.raises(RecordError, match="75 bytes are less than the head of a record, which has 76"):
+    with pytest.raises(RecordError, check=about(what="head", value=75, limit=76)):
         first_head(record()[:75])

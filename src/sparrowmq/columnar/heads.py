@@ -37,7 +37,8 @@ def first_head(buffer: bytes) -> RecordHead | None:
     if not buffer:
         return None
     if len(buffer) < _HEAD_BYTES:
-        raise RecordError(f"{len(buffer)} bytes are less than the head of a record, which has {_HEAD_BYTES}")
+        text = f"{len(buffer)} bytes are less than the head of a record, which has {_HEAD_BYTES}"
+        raise RecordError(text, what="head", value=len(buffer), limit=_HEAD_BYTES)
     crc, queue_offset, physical_offset, flags, born = _TO_BORN.unpack_from(buffer)
     stored_at = _STORED_AT + (_HOST_V6_MORE if flags & BORN_HOST_V6 else 0)
     return RecordHead(crc, queue_offset, physical_offset, born, _STORED.unpack_from(buffer, stored_at)[0])

@@ -148,7 +148,9 @@ def _walk(buffer: bytes) -> list[int]:
         at = positions[-1] if position > end else position
         size = int.from_bytes(buffer[at : at + 4], "big", signed=True)
         raise RecordError(
-            f"the record at byte {at} has a size of {size} bytes, but only {end - at} are available"
+            f"the record at byte {at} has a size of {size} bytes, but only {end - at} are available",
+            what="size",
+            value=at,
         )
     return positions
 
@@ -179,7 +181,10 @@ def layout(buffer: bytes) -> Layout:
     """
     if len(buffer) > CHUNK_BYTES_MAX:
         raise RecordError(
-            f"a chunk of {len(buffer)} bytes is over the limit of {CHUNK_BYTES_MAX}; decode less at once"
+            f"a chunk of {len(buffer)} bytes is over the limit of {CHUNK_BYTES_MAX}; decode less at once",
+            what="chunk",
+            value=len(buffer),
+            limit=CHUNK_BYTES_MAX,
         )
     start = walk(buffer)
     data = np.frombuffer(buffer, np.uint8)
@@ -192,7 +197,9 @@ def layout(buffer: bytes) -> Layout:
     if len(strange):
         first = int(strange[0])
         raise RecordError(
-            f"the record at byte {start[first]} has the unknown magic {int(magic[first]):#010x}"
+            f"the record at byte {start[first]} has the unknown magic {int(magic[first]):#010x}",
+            what="magic",
+            value=int(start[first]),
         )
     stop = np.append(start[1:], len(buffer))
     heads, body = _heads(data, start, stop)
@@ -222,7 +229,8 @@ def _heads(data: Bytes, start: Ints, stop: Ints) -> tuple[dict[str, npt.NDArray[
         chosen = np.flatnonzero(kinds == kind)
         short = chosen[stop[chosen] - start[chosen] < head.itemsize + 3]
         if len(short):
-            raise RecordError(f"the record at byte {start[short[0]]} is shorter than its header")
+            at = int(start[short[0]])
+            raise RecordError(f"the record at byte {at} is shorter than its header", what="header", value=at)
         rows = _gather(data, start[chosen], head.itemsize).view(head)
         body[chosen] = start[chosen] + head.itemsize
         for name in _NUMBERS:
@@ -267,4 +275,5 @@ def _places(
 
 def _check(wrong: npt.NDArray[np.bool_], start: Ints, what: str) -> None:
     if wrong.any():
-        raise RecordError(f"the record at byte {start[int(np.argmax(wrong))]} has a wrong {what}")
+        at = int(start[int(np.argmax(wrong))])
+        raise RecordError(f"the record at byte {at} has a wrong {what}", what=what, value=at)

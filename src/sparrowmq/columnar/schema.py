@@ -46,7 +46,8 @@ DEFAULT_COLUMNS: Final = tuple(TYPES)[:12]
 def _schema(columns: tuple[str, ...]) -> pa.Schema:
     unknown = [name for name in columns if name not in TYPES]
     if unknown:
-        raise SettingsError(f"column {unknown[0]!r} is unknown; known are {', '.join(TYPES)}")
+        text = f"column {unknown[0]!r} is unknown; known are {', '.join(TYPES)}"
+        raise SettingsError(text, what=unknown[0])
     return pa.schema([pa.field(name, TYPES[name]) for name in columns])
 
 
