@@ -82,6 +82,7 @@ BOUNDED = {
     "Registry._topics": "topicsMax",
     "StoreStats._samples": "the samples of ten minutes",
     "TableFile.on_disk": "as much as the tables of topics and groups",
+    "TopicTable.births": "topicsMax",
     "TopicTable.configs": "topicsMax",
 }
 """What may grow, and what ends it."""
