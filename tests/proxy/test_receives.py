@@ -14,7 +14,9 @@ from tests.support import run, until
 from sparrowmq import aio
 from sparrowmq.proxy.base.handles import parse_handle
 from sparrowmq.proxy.definition.messages import Code, FilterType, v2
+from sparrowmq.proxy.server import MESSAGES_OF_TURN
 from sparrowmq.testing import LocalCluster
+from sparrowmq.transport.slices import TurnGate
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,36 @@ def ack(topic: str, *messages: Any) -> Any:
         handle = each if isinstance(each, str) else each.system_properties.receipt_handle
         request.entries.add(receipt_handle=handle, message_id="m")
     return request
+
+
+def test_large_message_has_a_turn_of_the_loop_of_its_own(
+    cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights: list[int] = []
+    passed = TurnGate.passed
+
+    async def noted(gate: TurnGate, weight: int) -> None:
+        weights.append(weight)
+        await passed(gate, weight)
+
+    monkeypatch.setattr(TurnGate, "passed", noted)
+
+    async def main() -> None:
+        async with receiving(cluster, topic, [b"a", bytes(2 << 20)]) as client:
+            weights.clear()
+            got = await gather(client, topic, 2)
+            received = sorted(weights)[-2:]
+            assert received[0] <= 2 and received[1] > MESSAGES_OF_TURN
+            large = max(got, key=lambda one: len(one.body)).system_properties
+            queue = v2.MessageQueue(id=large.queue_id)
+            queue.topic.name, queue.broker.name = topic, "broker-a"
+            pull = v2.PullMessageRequest(group=v2.Resource(name=topic), message_queue=queue, batch_size=32)
+            weights.clear()
+            assert [one async for one in client.stream("PullMessage", pull)]
+            read, made = sorted(weights)[-2:]
+            assert min(read, made) > MESSAGES_OF_TURN
+
+    run(main())
 
 
 def test_messages_are_received_and_acknowledged(cluster: LocalCluster, topic: str) -> None:

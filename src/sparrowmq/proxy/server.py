@@ -45,7 +45,8 @@ WRITE_HIGH_WATER: Final = 256 * 1024
 SWEEP_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 2.0
 MESSAGES_OF_TURN: Final = 64
-"""Messages that all calls make in one turn of the loop, some 3 ms: brokers may answer hundreds at once."""
+"""Small messages that all calls make in one turn of the loop, some 3 ms: brokers may answer hundreds at once.
+A large one counts as several."""
 
 
 class Proxy:

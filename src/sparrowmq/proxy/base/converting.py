@@ -45,6 +45,9 @@ PROPERTY_DLQ_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 PROPERTY_DLQ_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 RESERVED: Final = SYSTEM_PROPERTIES | {PROPERTY_TRACE_CONTEXT, PROPERTY_BORN_HOST, PROPERTY_BORN_TIMESTAMP}
 """Names that are not allowed for user properties. The API shows these in other fields or not at all."""
+BYTES_OF_WEIGHT: Final = 16 * 1024
+"""To copy and digest so many takes as long as to make one small message."""
+
 _DELAYS: Final = (PROPERTY_DELAY, PROPERTY_TIMER_DELIVER_MS, PROPERTY_TIMER_DELAY_SEC)
 _GZIP: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
@@ -243,6 +246,11 @@ def readable_body(body: bytes, sys_flag: int) -> tuple[bytes, int]:
         return decompress(body, sys_flag), Encoding.IDENTITY
     except CompressedBodyError:
         return body, Encoding.GZIP
+
+
+def weight_of(size: int) -> int:
+    """The weight of a message of so many bytes at the gate for turns: copies and digests take time."""
+    return 1 + size // BYTES_OF_WEIGHT
 
 
 def to_message(message: ReceivedMessage, topic: Any) -> Any:

@@ -14,7 +14,7 @@ from sparrowmq.protocol.record import decode_records
 from sparrowmq.protocol.record import to_message as to_received
 from sparrowmq.proxy.base.caller import GrpcCaller
 from sparrowmq.proxy.base.checks import group_name, subscription, topic_name
-from sparrowmq.proxy.base.converting import resource, to_message
+from sparrowmq.proxy.base.converting import resource, to_message, weight_of
 from sparrowmq.proxy.base.limits import POLL_MS_MAX, RECEIVE_BATCH_MAX
 from sparrowmq.proxy.base.refusals import ok, status_of
 from sparrowmq.proxy.calls.abandoned import Abandoned
@@ -78,7 +78,7 @@ class QueueOffsets:
             )
         caller.need_memory()  # many may have been asked for at once
         caller.memory.hold(COPIES * len(found.body))
-        await self._gate.passed(READ_WEIGHT)
+        await self._gate.passed(READ_WEIGHT + weight_of(len(found.body)))
         records = decode_records(found.body) if found.status is PullStatus.FOUND else []
         messages = [to_received(each, queue.broker_name, decompress=False) for each in records]
         matching = [each for each in messages if wanted.matches(each.tags)]
@@ -91,7 +91,7 @@ class QueueOffsets:
             yield v2.PullMessageResponse(status=status_of(nothing))
         shown = resource(queue.topic)
         for each in matching:
-            await self._gate.passed(1)
+            await self._gate.passed(weight_of(len(each.body)))
             yield v2.PullMessageResponse(message=to_message(each, shown))
         yield v2.PullMessageResponse(next_offset=next_offset)
 

@@ -15,7 +15,7 @@ from sparrowmq.core.errors import ProxyRefusal, SparrowError
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.proxy.base.caller import Answer, GrpcCaller
 from sparrowmq.proxy.base.checks import group_name, invisible_ms, subscription, topic_name
-from sparrowmq.proxy.base.converting import resource, to_message
+from sparrowmq.proxy.base.converting import resource, to_message, weight_of
 from sparrowmq.proxy.base.handles import ReceiptHandle, parse_handle
 from sparrowmq.proxy.base.limits import (
     ACK_BYTES,
@@ -83,8 +83,8 @@ class MessageReceives:
                 yield _RECEIVED
                 shown = resource(topic)
                 while left:
-                    await self._gate.passed(1)
                     message = left[0].message
+                    await self._gate.passed(weight_of(len(message.body)))
                     yield v2.ReceiveMessageResponse(message=to_message(message, shown))
                     left.popleft()
                     caller.memory.hold(-len(message.body))
