@@ -22,7 +22,7 @@ MATCHES: Final[dict[str, int]] = {
     "client": 145,
     "columnar": 15,
     "coordinator": 20,
-    "core": 40,
+    "core": 25,
     "protocol": 25,
     "proxy": 30,
     "runtime": 20,

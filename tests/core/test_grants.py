@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.core.errors import InvalidStateError
 from sparrowmq.core.grants import RELEASED_MAX, Changes, Grants, Orders, Report
@@ -56,7 +57,7 @@ def test_revoked_queue_is_released_and_forgotten_once_the_coordinator_knows() ->
     assert grants.report() == Report(3, 11, {A: 3}), "said until it is no longer asked for"
     assert grants.obey(Orders(12, 8.0, {B: 3}), sent=103.0) == Changes()
     assert grants.report() == Report(4, 12)
-    with pytest.raises(InvalidStateError, match="T/b/0 is not held, not leaving"):
+    with pytest.raises(InvalidStateError, check=about(what="queue", value=A)):
         grants.released(A)
 
 
@@ -118,7 +119,7 @@ def test_leaving_member_stops_and_releases_all_queues() -> None:
     grants = held(A, B)
     assert grants.give_up() == (A, B)
     assert grants.give_up() == ()
-    with pytest.raises(InvalidStateError, match="held, not leaving"):
+    with pytest.raises(InvalidStateError, check=about(what="queue", value=A)):
         held(A).released(A)
     grants.released(A)
     assert grants.obey(Orders(10, 8.0, {A: 3, B: 3}), sent=110.0) == Changes({A: 3})

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.core import names
 from sparrowmq.core.errors import InvalidNameError
@@ -74,7 +75,7 @@ def test_only_legal_characters_are_accepted(name: str) -> None:
 )
 def test_length_of_names_is_limited(check: Callable[[str], None], prefix: str, limit: int) -> None:
     check(prefix.ljust(limit, "x"))
-    with pytest.raises(InvalidNameError, match=f"has {limit + 1} characters, the limit is {limit}"):
+    with pytest.raises(InvalidNameError, check=about(value=limit + 1, limit=limit)):
         check(prefix.ljust(limit + 1, "x"))
 
 
@@ -92,7 +93,7 @@ def test_length_of_names_is_limited(check: Callable[[str], None], prefix: str, l
 )
 def test_clients_cannot_send_to_topics_of_the_broker(topic: str) -> None:
     names.check_topic(topic)
-    with pytest.raises(InvalidNameError, match="RocketMQ's own"):
+    with pytest.raises(InvalidNameError, check=about(what="topic", value=topic)):
         names.check_topic_for_send(topic)
 
 
@@ -104,7 +105,7 @@ def test_template_topic_is_reserved_but_accepts_sends() -> None:
 @pytest.mark.proves("client:B-03", "client:D.2-1")
 @pytest.mark.parametrize("group", ["DEFAULT_PRODUCER", "DEFAULT_CONSUMER"])
 def test_placeholders_are_refused_as_groups(group: str) -> None:
-    with pytest.raises(InvalidNameError, match="placeholder"):
+    with pytest.raises(InvalidNameError, check=about(what="group", value=group)):
         names.check_group(group)
 
 
@@ -199,7 +200,7 @@ def test_namespace_is_read_from_an_endpoint(address: str, space: str | None) -> 
 
 def test_length_of_a_namespace_is_limited_like_that_of_a_topic() -> None:
     names.check_namespace("x" * 127)  # raises when it is longer
-    with pytest.raises(InvalidNameError, match="128"):
+    with pytest.raises(InvalidNameError, check=about(value=128, limit=127)):
         names.check_namespace("x" * 128)
 
 

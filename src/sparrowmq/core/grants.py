@@ -144,7 +144,8 @@ class Grants:
         """
         number, state = self._queues.get(queue, (0, None))
         if state is not Holding.LEAVING:
-            raise InvalidStateError(f"{queue} is {state.value if state else 'not held'}, not leaving")
+            text = f"{queue} is {state.value if state else 'not held'}, not leaving"
+            raise InvalidStateError(text, what="queue", value=queue)
         self._queues[queue] = (number, Holding.RELEASED)
 
     def give_up(self) -> tuple[MessageQueue, ...]:

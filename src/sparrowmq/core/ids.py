@@ -24,7 +24,7 @@ def pack_host(host: str, port: int) -> bytes:
 def unpack_host(data: bytes) -> tuple[str, int]:
     """The inverse of `pack_host`; raises `RecordError` unless `data` has 8 or 20 bytes."""
     if len(data) not in (8, 20):
-        raise RecordError(f"a host takes 8 or 20 bytes, not {len(data)}")
+        raise RecordError(f"a host takes 8 or 20 bytes, not {len(data)}", what="host", value=len(data))
     return str(ipaddress.ip_address(bytes(data[:-4]))), int.from_bytes(data[-4:], "big")
 
 
@@ -40,7 +40,8 @@ def parse_offset_message_id(text: str) -> tuple[str, int, int]:
     except ValueError:
         data = b""
     if len(data) not in (16, 28):
-        raise RecordError(f"{text!r} is not an offset message id: must be 32 or 56 hex digits")
+        told = f"{text!r} is not an offset message id: must be 32 or 56 hex digits"
+        raise RecordError(told, what="id", value=text)
     host, port = unpack_host(data[:-8])
     return host, port, int.from_bytes(data[-8:], "big", signed=True)
 

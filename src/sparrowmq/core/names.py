@@ -157,7 +157,10 @@ def _check(kind: str, name: str, limit: int) -> None:
         raise InvalidNameError(f"the {kind} is blank; give it a name")
     if len(name) > limit:
         raise InvalidNameError(
-            f"the {kind} {name[:40]!r}… has {len(name)} characters, the limit is {limit}; shorten it"
+            f"the {kind} {name[:40]!r}… has {len(name)} characters, the limit is {limit}; shorten it",
+            what=kind,
+            value=len(name),
+            limit=limit,
         )
     if not _LEGAL.fullmatch(name):
         raise InvalidNameError(f"the {kind} {name!r} may only have letters, digits, '%', '|', '_' and '-'")
@@ -179,7 +182,8 @@ def check_topic_for_send(topic: str) -> None:
     """Raise `InvalidNameError` unless clients may send to `topic`."""
     check_topic(topic)
     if topic in SEND_FORBIDDEN_TOPICS:
-        raise InvalidNameError(f"the topic {topic!r} is RocketMQ's own; clients may not send to it")
+        text = f"the topic {topic!r} is RocketMQ's own; clients may not send to it"
+        raise InvalidNameError(text, what="topic", value=topic)
 
 
 def check_group(group: str) -> None:
@@ -187,4 +191,5 @@ def check_group(group: str) -> None:
     _check_type("group", group)
     _check("group", group, GROUP_CHARS_MAX)
     if group in _DEFAULT_GROUPS:
-        raise InvalidNameError(f"the group {group!r} is a placeholder; choose a name of your own")
+        text = f"the group {group!r} is a placeholder; choose a name of your own"
+        raise InvalidNameError(text, what="group", value=group)

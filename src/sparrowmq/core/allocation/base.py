@@ -43,9 +43,10 @@ def position(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequenc
     argument is empty (client:C-16).
     """
     if not client_id:
-        raise AllocationError("the client id is empty; a member of a group has one")
+        raise AllocationError("the client id is empty; a member of a group has one", what="client")
     if not queues:
-        raise AllocationError("there are no queues to assign; check that the topic has readable ones")
+        text = "there are no queues to assign; check that the topic has readable ones"
+        raise AllocationError(text, what="queues")
     if not client_ids:
-        raise AllocationError("the group has no members to assign queues to")
+        raise AllocationError("the group has no members to assign queues to", what="members")
     return client_ids.index(client_id) if client_id in client_ids else None

@@ -36,7 +36,8 @@ class ConsistentHash:
 
     def __post_init__(self) -> None:
         if self.virtual_nodes < 0:
-            raise AllocationError(f"virtual_nodes={self.virtual_nodes}: must be 0 or more")
+            text = f"virtual_nodes={self.virtual_nodes}: must be 0 or more"
+            raise AllocationError(text, what="virtual_nodes", value=self.virtual_nodes)
 
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]

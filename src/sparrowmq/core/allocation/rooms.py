@@ -91,6 +91,7 @@ def _by_room(items: Sequence[T], room_of: Callable[[T], str]) -> dict[str, list[
     for item in items:
         room = room_of(item)
         if not room:
-            raise AllocationError(f"{item} has no machine room; the resolver must name one for each")
+            text = f"{item} has no machine room; the resolver must name one for each"
+            raise AllocationError(text, what="room", value=item)
         rooms.setdefault(room, []).append(item)
     return rooms
