@@ -14,6 +14,8 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlencode
 
+from tests.coordinator.running import cheap_passwords
+
 from sparrowmq.console import front
 from sparrowmq.console.identity import OpenId
 from sparrowmq.coordinator.replicas.group_watch import GroupBrokers
@@ -176,15 +178,16 @@ def site(url: str = "", brokers: GroupBrokers | None = None, **settings: Any) ->
             ready.set()
 
     thread = threading.Thread(target=asyncio.run, args=(main(),))
-    thread.start()
-    assert ready.wait(START_SECONDS) and found, "the coordinator did not start"
-    loop, stop, coordinator, started = found
-    made = Site(
-        coordinator, started, Reader(started.url.removeprefix("http://")), started.first_password or ""
-    )
-    try:
-        yield made
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
-        assert not thread.is_alive()
+    with cheap_passwords():
+        thread.start()
+        assert ready.wait(START_SECONDS) and found, "the coordinator did not start"
+        loop, stop, coordinator, started = found
+        made = Site(
+            coordinator, started, Reader(started.url.removeprefix("http://")), started.first_password or ""
+        )
+        try:
+            yield made
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(30)
+            assert not thread.is_alive()

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import Any
 
+import pytest
+from argon2 import PasswordHasher
 from tests.coordinator.cluster.explored import MadeUpAdmin, explorer
 from tests.coordinator.services.flowing import MadeUpFlow
 from tests.coordinator.services.surveyed import MadeUpSurvey
@@ -18,6 +20,7 @@ from tests.coordinator.services.watched import MadeUp
 
 from sparrowmq.coordinator.replicas.group_watch import GroupBrokers
 from sparrowmq.coordinator.server import Coordinator, Started
+from sparrowmq.coordinator.users import passwords
 from sparrowmq.core.settings.servers import CoordinatorSettings
 
 
@@ -73,6 +76,16 @@ class Running:
 
 
 @contextmanager
+def cheap_passwords() -> Iterator[None]:
+    """Hashes of passwords cost nothing: as it is, each takes a quarter of a second of a processor."""
+    cheap = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passwords, "_hasher", cheap)
+        patch.setattr(passwords, "_NOBODY", cheap.hash("nobody"))
+        yield
+
+
+@contextmanager
 def running(brokers: GroupBrokers | None = None, **settings: Any) -> Iterator[Running]:
     """A coordinator on `database_url`, on a free port; of the cluster at `namesrv_addr`, otherwise a fake
     one, with replicated `brokers`."""
@@ -98,17 +111,18 @@ def running(brokers: GroupBrokers | None = None, **settings: Any) -> Iterator[Ru
             ready.set()
 
     thread = threading.Thread(target=asyncio.run, args=(main(),))
-    thread.start()
-    ready.wait(60)
-    loop, stop, it = found
-    try:
-        if it.started.first_password:
-            login = {"name": "admin", "password": it.started.first_password}
-            status, answer = it.call("POST", "/login", login)
-            assert status == 200, answer
-            it.token = answer["token"]
-        yield it
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
-        assert not thread.is_alive()
+    with cheap_passwords():
+        thread.start()
+        ready.wait(60)
+        loop, stop, it = found
+        try:
+            if it.started.first_password:
+                login = {"name": "admin", "password": it.started.first_password}
+                status, answer = it.call("POST", "/login", login)
+                assert status == 200, answer
+                it.token = answer["token"]
+            yield it
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(30)
+            assert not thread.is_alive()

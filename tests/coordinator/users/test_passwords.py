@@ -6,6 +6,15 @@ from tests.support import about
 from sparrowmq.coordinator.users import passwords
 from sparrowmq.core.errors import RefusedError
 
+USUAL = {name: getattr(passwords, name) for name in ("_hasher", "_NOBODY")}
+
+
+@pytest.fixture(autouse=True)
+def usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashes cost what they should, also while a coordinator of other tests has cheap ones."""
+    for name, value in USUAL.items():
+        monkeypatch.setattr(passwords, name, value)
+
 
 @pytest.mark.proves("pmq:P5")
 def test_password_matches_only_its_own_hash() -> None:
