@@ -13,7 +13,7 @@ from tests.transport.helpers import EchoHandler, Peer, peer_of_server, serving
 
 from sparrowmq.core.errors import InvalidStateError, ListenError
 from sparrowmq.protocol.frame import Command
-from sparrowmq.transport.server import Server
+from sparrowmq.transport.server import Server, close_listener
 
 
 def test_port_0_takes_a_free_port_and_the_address_tells_it(run: Run) -> None:
@@ -307,5 +307,31 @@ def test_a_low_limit_of_open_files_lowers_that_of_connections(
             assert server.connections_max == most
         async with serving(EchoHandler(), connections_max=2) as server:
             assert server.connections_max == min(2, most)
+
+    run(main())
+
+
+def test_a_connection_accepted_as_the_server_closes_is_closed(run: Run) -> None:
+    """asyncio dropped it, and its other side waited for the garbage collector."""
+
+    class Told(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            told.append(transport)
+            transport.close()
+
+    told: list[asyncio.BaseTransport] = []
+
+    async def main() -> None:
+        listener = await asyncio.get_running_loop().create_server(Told, "127.0.0.1", 0)
+        alone = asyncio.all_tasks()
+        with socket.create_connection(listener.sockets[0].getsockname()) as client:
+            for _ in range(10_000):
+                if told or asyncio.all_tasks() != alone:  # uvloop accepts without a task
+                    break
+                await asyncio.sleep(0)
+            await close_listener(listener)
+            await until(lambda: told)
+            client.settimeout(60)
+            assert await asyncio.to_thread(client.recv, 1) == b""
 
     run(main())

@@ -57,6 +57,22 @@ def connections_with_open_files() -> int:
     return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(1, soft // OPEN_FILES_SHARE)
 
 
+async def close_listener(listener: asyncio.Server) -> None:
+    """Accept no more connections. Those accepted in this turn of the loop still come to their protocol.
+
+    asyncio drops such a connection without closing it if `Server.close` comes first (gh-109564): its other
+    side waits until the garbage collector finds it.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        if isinstance(loop, asyncio.SelectorEventLoop):  # uvloop does not do that
+            for listening in listener.sockets:
+                loop.remove_reader(listening)
+            await asyncio.sleep(0)
+    finally:
+        listener.close()
+
+
 class ListenerOptions(TypedDict, total=False):
     """The arguments of a `Listener`; it says what they mean."""
 
@@ -181,11 +197,11 @@ class Listener(Generic[C]):
             self._watched = True
             self.watch.hold()
 
-    def stop_listening(self) -> None:
+    async def stop_listening(self) -> None:
         """Accept no more connections; those that are open stay."""
         self._stopping = True
         if self._listener is not None:
-            self._listener.close()
+            await close_listener(self._listener)
 
     async def wait_until_empty(self, seconds: float) -> None:
         """Wait until no connection is left, at most so long."""
@@ -206,7 +222,7 @@ class Listener(Generic[C]):
         if self._listener is None or self._empty is None:
             return
         listener = self._listener
-        listener.close()
+        await close_listener(listener)
         self.account.close()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()

@@ -24,6 +24,7 @@ from sparrowmq.files import disk
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.store.log.commit_log import NOT_TOLD
 from sparrowmq.transport.occasional import OccasionalLog
+from sparrowmq.transport.server import close_listener
 
 if TYPE_CHECKING:
     from sparrowmq.store.log.raw_log import LogFilePlace, RawLog
@@ -122,7 +123,7 @@ class Master:
         """Disconnect the slaves and answer the sends that wait for them."""
         self.is_closed = True
         if self._server is not None:
-            self._server.close()
+            await close_listener(self._server)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

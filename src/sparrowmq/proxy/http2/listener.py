@@ -45,7 +45,7 @@ class Http2Listener(Listener[Http2Connection]):
 
     async def leave(self, seconds: float) -> None:
         """Stop listening; running calls get this many seconds, then their connections are closed."""
-        self.stop_listening()
+        await self.stop_listening()
         for conn in list(self.connections):
             conn.leave("the proxy stops")
         await self.wait_until_empty(seconds)
