@@ -51,6 +51,7 @@ def test_a_send_s_span(kind: mq.MessageType, name: str) -> None:
         "messaging.destination.name": "T",
         "messaging.operation.type": "send",
         "messaging.message.body.size": 9,
+        "messaging.message.id": "M",
     }
 
 

@@ -106,15 +106,17 @@ class TestPendingCalls:
             bound, expired = InFlight(10), []
             loop = asyncio.get_running_loop()
             calls = PendingCalls("1.2.3.4:5", bound, loop, expired.append)
+            calls.own = "10.0.0.7:51234"
             for _ in range(3):
                 assert bound.try_acquire()
             started = loop.time()
             short = [calls.start(1, 0.05, 105), calls.start(2, 0.06, 105, waited=0.02)]
             long = calls.start(3, 20.0, 105)
-            for future in short:
-                with pytest.raises(
-                    RequestTimeoutError, match=r"1\.2\.3\.4:5 .*GET_ROUTEINFO_BY_TOPIC \(105\)"
-                ):
+            for number, future in enumerate(short, 1):
+                named = (
+                    rf"1\.2\.3\.4:5 .*GET_ROUTEINFO_BY_TOPIC \(105\) number {number} of 10\.0\.0\.7:51234 "
+                )
+                with pytest.raises(RequestTimeoutError, match=named):
                     await future
             assert loop.time() - started >= 0.05
             assert not long.done()
@@ -138,7 +140,10 @@ class TestPendingCalls:
             futures[1].cancel()
             calls.fail("it broke")
             for future in (futures[0], futures[2]):
-                with pytest.raises(ConnectionLostError, match=r"it broke.*SEND_MESSAGE_V2.*may or may not"):
+                with pytest.raises(
+                    ConnectionLostError,
+                    match=r"it broke.*SEND_MESSAGE_V2 \(310\) number [02] .*may or may not",
+                ):
                     await future
             assert bound.used == len(calls) == 0
 

@@ -43,6 +43,8 @@ def send_attributes(context: SendContext) -> dict[str, Value]:
     }
     if len(context.messages) > 1:
         found["messaging.batch.message_count"] = len(context.messages)
+    else:
+        found["messaging.message.id"] = context.message_id
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol, cast
 
 from sparrowmq.core.errors import FrameError
 from sparrowmq.protocol.frame import Command, FrameReader, LargeFrame, RawFrame, decode
+from sparrowmq.transport.address import format_address, peer_of
 from sparrowmq.transport.correlation import InFlight, PendingCalls
 from sparrowmq.transport.large_body import LargeBody
 from sparrowmq.transport.tls import early_end
@@ -136,6 +137,9 @@ class ClientConnection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own = transport.get_extra_info("sockname")
+        if own:
+            self._pending.own = format_address(*peer_of(own))
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         hands_over = transport.get_extra_info("ssl_object") is None
         self._reader = FrameReader(self._frame_bytes_max, hands_over=hands_over)

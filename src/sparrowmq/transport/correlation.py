@@ -100,6 +100,8 @@ class PendingCalls:
     ) -> None:
         """`on_expired` is called after calls expired, with the age of the oldest in seconds."""
         self._peer = peer
+        self.own = ""
+        """This end's `host:port`, if known: servers name it, and a request's number, in their logs."""
         self._in_flight = in_flight
         self._loop = loop
         self._on_expired = on_expired
@@ -141,16 +143,20 @@ class PendingCalls:
             timer.cancel()
         self._slots.clear()
         waiting, self._waiting = self._waiting, {}
-        for future, code, _, _ in waiting.values():
+        for opaque, (future, code, _, _) in waiting.items():
             self._in_flight.release()
             if not future.done():
                 future.set_exception(
                     ConnectionLostError(
                         f"the connection to {self._peer} closed ({reason}) before request "
-                        f"{request_name(code)} was answered; the request may or may not have been executed",
+                        f"{self._name(opaque, code)} was answered; the request may or may not have been "
+                        f"executed",
                         address=self._peer,
                     )
                 )
+
+    def _name(self, opaque: int, code: int) -> str:
+        return f"{request_name(code)} number {opaque}" + (f" of {self.own}" if self.own else "")
 
     def _expire(self, slot: int) -> None:
         opaques, _ = self._slots.pop(slot)
@@ -165,8 +171,8 @@ class PendingCalls:
             if not future.done():
                 future.set_exception(
                     RequestTimeoutError(
-                        f"no answer from {self._peer} to request {request_name(code)} within {timeout:.3g} "
-                        f"s; the request may or may not have been executed",
+                        f"no answer from {self._peer} to request {self._name(opaque, code)} within "
+                        f"{timeout:.3g} s; the request may or may not have been executed",
                         address=self._peer,
                     )
                 )

@@ -215,8 +215,7 @@ class Dispatcher(Generic[P]):
         self._answer(peer, request, answer, write)
         self._count(request, answer, began)
         if self._requests is not None and answer is not None:
-            name, address = request_name(request.code), str(getattr(peer, "address", peer))
-            self._requests.waited(name, address, monotonic() - began)
+            self._requests.waited(request, str(getattr(peer, "address", peer)), monotonic() - began)
 
     def _failure(self, request: Command, error: Exception) -> Command:
         if not isinstance(error, Refused | SparrowError):

@@ -8,19 +8,27 @@ of which the store takes `store`), and its answers wait for an fsync or for slav
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq.core.figures.exposition import Exposition, labels
 from sparrowmq.core.figures.histogram import Histogram
-from sparrowmq.protocol.codes import ResponseCode, request_word, response_word
+from sparrowmq.protocol.codes import ResponseCode, request_name, request_word, response_word
 from sparrowmq.transport.occasional import OccasionalLog
-from sparrowmq.transport.stall_names import requests_of, times
+from sparrowmq.transport.stall_names import (
+    ID_CHARS_MAX,
+    MESSAGES_MAX,
+    RequestIds,
+    ids_of,
+    ids_of_request,
+    requests_of,
+    times,
+)
 
 if TYPE_CHECKING:
-    from sparrowmq.protocol.frame import RawFrame
+    from sparrowmq.protocol.frame import Command, RawFrame
 
 logger = logging.getLogger("sparrowmq.slow")
 
@@ -31,6 +39,8 @@ KINDS_MAX: Final = 200
 LOG_SECONDS: Final = 1.0
 """Interval between lines of one kind; the next line has the number of those left out."""
 SLOW_MS: Final = 500
+StoredSend = tuple[int, int, int, bytes, bytes]
+"""Values of the answer to a send: opaque, queue id, queue offset, message id, unique key."""
 
 
 class Addressed(Protocol):
@@ -86,24 +96,33 @@ class RequestWatch:
         ended, put = self._last_put()
         store = put if ended >= monotonic() - handled else 0.0
         parts = {"queue": queued, "handled": handled, "store": store}
-        self._tell(requests_of(frames), client.address, handled + queued, parts)
+        self._tell(requests_of(frames), ids_of(frames), client.address, handled + queued, parts)
 
     def durable(
-        self, client: str, count: int, began: float, waited: float, code: int = ResponseCode.SUCCESS
+        self,
+        client: str,
+        sends: Sequence[StoredSend],
+        began: float,
+        waited: float,
+        code: int = ResponseCode.SUCCESS,
     ) -> None:
-        """Report that the answers to `count` sends, received at `began` (monotonic), waited `waited` seconds
+        """Report that the answers to these sends, received at `began` (monotonic), waited `waited` seconds
         for an fsync or for slaves, and have this code.
         """
+        count = len(sends)
         took = monotonic() - began
         if self.counts:
             self.add("send_message_v2", response_word(code), took, count)
         if took >= self._slow:
-            self._tell(times("send", count), client, took, {"handled": took - waited, "durable": waited})
+            keys = [one[-1][:ID_CHARS_MAX] for one in sends[:MESSAGES_MAX] if one[-1]]
+            ids = RequestIds(sends[0][0], tuple(key.decode(errors="replace") for key in keys))
+            self._tell(times("send", count), ids, client, took, {"handled": took - waited, "durable": waited})
 
-    def waited(self, name: str, client: str, took: float) -> None:
+    def waited(self, request: Command, client: str, took: float) -> None:
         """Report that a request that waited for something was answered."""
         if took >= self._slow:
-            self._tell(name, client, took, {"waited": took})
+            name, ids = request_name(request.code), ids_of_request(request)
+            self._tell(name, ids, client, took, {"waited": took})
 
     def add(self, request: str, response: str, took: float, count: int = 1) -> None:
         """Count requests of one kind that took `took` seconds."""
@@ -148,11 +167,12 @@ class RequestWatch:
             family.add_histogram(label, found.by_bound(), round(found.total, 3))
             yield
 
-    def _tell(self, what: str, client: str, took: float, parts: dict[str, float]) -> None:
+    def _tell(self, what: str, ids: RequestIds, client: str, took: float, parts: dict[str, float]) -> None:
         self.slow_total += 1
         told = ", ".join(f"{name} {seconds * 1000:.0f}" for name, seconds in parts.items())
         fields: dict[str, object] = {"what": what, "client": client, "ms": round(took * 1000, 1)}
+        fields |= ids.fields()
         fields |= {f"{name}_ms": round(seconds * 1000, 1) for name, seconds in parts.items()}
         kind = max(parts, key=lambda name: parts[name])
-        text = f"slow: {what} from {client} took {took * 1000:.0f} ms (ms: {told})"
+        text = f"slow: {what} from {client} took {took * 1000:.0f} ms (ms: {told}); {ids}"
         self._log.write(logging.WARNING, kind, text, fields=fields)

@@ -1,4 +1,4 @@
-"""Describes what ran during a stall: the requests of a chunk, and the calls on a thread's stack."""
+"""Describes what ran during a stall: the requests of a chunk, their ids, the calls on a thread's stack."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from types import FrameType
 from typing import Final
 
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.frame import JSON_HEADER, RawFrame
+from sparrowmq.protocol.frame import JSON_HEADER, Command, RawFrame
 
 REQUESTS_MAX: Final = 1000
 """Maximum number of counted requests of a chunk."""
@@ -21,11 +22,85 @@ KINDS_MAX: Final = 4
 CALLS_MAX: Final = 24
 """Calls that are kept: the innermost ones, and the outermost one of the turn."""
 _CODE: Final = re.compile(rb'"code"\s*:\s*(\d{1,9})')
+ID_CHARS_MAX: Final = 64
+_OPAQUE: Final = re.compile(rb'"opaque"\s*:\s*(\d{1,10})')
+_MESSAGE: Final = re.compile(rb"UNIQ_KEY(?:\x01|\\u0001)([\w.:-]{1,%d})" % ID_CHARS_MAX)
+_TRACE: Final = re.compile(rb"traceparent(?:\x01|\\u0001)[0-9a-f]{2}-([0-9a-f]{32})-")
+"""Properties of a message, in a header of either form. Others than usual characters end an id."""
+_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.name
+MESSAGES_MAX: Final = 8
+"""Message ids that are named."""
 _HEAD_BYTES: Final = 4096
 _NAMES: Final = {code.value: code.name for code in RequestCode}
 _LOOP: Final = ("asyncio/base_events.py", "asyncio/events.py", "asyncio/runners.py", "threading.py")
 """The frame at which a stack belongs to the loop itself, not to a turn."""
 _LOOKING: Final = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestIds:
+    """By what a request is found elsewhere: clients have `number` and `messages` in their errors and results,
+    and `messages` and `trace` in their spans. Of several requests, `number` is that of the first.
+    """
+
+    number: int = 0
+    messages: tuple[str, ...] = ()
+    trace: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"number {self.number}"]
+        if self.messages:
+            parts.append(f"message {' '.join(self.messages)}")
+        if self.trace:
+            parts.append(f"trace {self.trace}")
+        return ", ".join(parts)
+
+    def fields(self) -> dict[str, object]:
+        """The same for logs in JSON; without what is unknown."""
+        found: dict[str, object] = {"number": self.number}
+        if self.messages:
+            found["message_ids"] = self.messages
+        if self.trace:
+            found["trace_id"] = self.trace
+        return found
+
+
+def ids_of(frames: Sequence[RawFrame]) -> RequestIds:
+    """The ids of a chunk's requests: their first number, their first messages, their first trace."""
+    if not frames:
+        return RequestIds()
+    kind, header, _ = frames[0]
+    if kind == JSON_HEADER:
+        found = _OPAQUE.search(header)
+        number = int(found[1]) if found else 0
+    else:
+        number = int.from_bytes(header[5:9], "big")
+    return _ids(number, (_properties(frame) for frame in frames[:REQUESTS_MAX]))
+
+
+def ids_of_request(request: Command) -> RequestIds:
+    """The ids of one request."""
+    ext = request.ext
+    text = ext.get("i") or ext.get("properties") or f"UNIQ_KEY\x01{ext.get('msgId', '')}"
+    return _ids(request.opaque, [text.encode(errors="replace")])
+
+
+def _properties(frame: RawFrame) -> bytes:
+    """The bytes of a request that may have properties of messages."""
+    kind, header, body = frame
+    return header + body[:_HEAD_BYTES] if _name(kind, header) == _BATCH else header
+
+
+def _ids(number: int, texts: Iterable[bytes]) -> RequestIds:
+    messages: dict[str, None] = {}
+    trace = ""
+    for text in texts:
+        messages |= dict.fromkeys(found.decode() for found in _MESSAGE.findall(text))
+        if not trace and (parent := _TRACE.search(text)):
+            trace = parent[1].decode()
+        if len(messages) >= MESSAGES_MAX:
+            break
+    return RequestIds(number, tuple(messages)[:MESSAGES_MAX], trace)
 
 
 def requests_of(frames: Sequence[RawFrame]) -> str:

@@ -54,13 +54,14 @@ def test_retried_codes_are_configurable() -> None:
 @pytest.mark.proves("client:B-43")
 def test_last_error_keeps_type_and_code_and_lists_the_attempts() -> None:
     error = BrokerError(2, "busy")
-    final = final_error(error, topic="T", tries=3, seconds=0.5, brokers=["a", "b", "a"])
+    final = final_error(error, topic="T", message_id="A", tries=3, seconds=0.5, brokers=["a", "b", "a"])
     assert final is error
-    assert final.__notes__ == ["the send to 'T' was tried 3 times in 0.500 s, on a, b"]
-    single = final_error(BrokerError(2, "busy"), topic="T", tries=1, seconds=0.1, brokers=["a"])
-    assert not hasattr(single, "__notes__")
-    twice = final_error(ConnectError("x"), topic="T", tries=2, seconds=0.1, brokers=[])
-    assert twice.__notes__ == ["the send to 'T' was tried 2 times in 0.100 s, on no broker"]
+    assert final.__notes__ == ["the send of message A to 'T' was tried 3 times in 0.500 s, on a, b"]
+    error = BrokerError(2, "busy")
+    single = final_error(error, topic="T", message_id="A,B,C", tries=1, seconds=0.1, brokers=["a"])
+    assert single.__notes__ == ["the send of message A and 2 others to 'T' was tried once in 0.100 s, on a"]
+    twice = final_error(ConnectError("x"), topic="T", message_id="A", tries=2, seconds=0.1, brokers=[])
+    assert twice.__notes__ == ["the send of message A to 'T' was tried 2 times in 0.100 s, on no broker"]
 
 
 @pytest.mark.proves("client:B-27", "client:B-28")
@@ -95,5 +96,5 @@ def test_asynchronously_retried_errors_are_selected(error: SparrowError, again: 
 )
 def test_last_error_has_rocketmqs_code(make: Callable[[], Any], code: int) -> None:
     error = make()
-    last = final_error(error, topic="T", tries=2, seconds=1, brokers=["a", "b"])
+    last = final_error(error, topic="T", message_id="A", tries=2, seconds=1, brokers=["a", "b"])
     assert last is error and last.code == code

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
     from sparrowmq.store.writer import ChunkItem
     from sparrowmq.transport.connection import Connection
-    from sparrowmq.transport.request_watch import RequestWatch
+    from sparrowmq.transport.request_watch import RequestWatch, StoredSend
 
 log = logging.getLogger("sparrowmq.broker")
 
@@ -79,13 +79,10 @@ WITHOUT_TRANSACTION: Final = ~TRANSACTION_MASK
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
-Stored = tuple[int, int, int, bytes, bytes]
-"""Values of an answer: opaque, queue id, queue offset, message id, unique key."""
-
 Answered = Union["Connection", "HeldAnswers"]
 Wake = Callable[[set["ConsumeQueue"]], None]
 AnswerFrame = Callable[[int, int, int, int, bytes, bytes], bytes]
-"""Makes an answer from the code and the values of `Stored`."""
+"""Makes an answer from the code and the values of `StoredSend`."""
 
 
 class SendPath:
@@ -158,7 +155,7 @@ class SendPath:
         now = self._clock.now_ms()
         find_plain, append = self._plain.find, self._store.append
         born_host, id_prefix = connection.born_host, self._id_prefix
-        stored: list[Stored] = []
+        stored: list[StoredSend] = []
         touched: set[ConsumeQueue] = set()
         others: list[tuple[bytes, bytes]] = []
         for number, send in enumerate(sends):
@@ -244,7 +241,7 @@ class SendPath:
     def _commit(
         self,
         connection: Answered,
-        stored: list[Stored],
+        stored: list[StoredSend],
         touched: set[ConsumeQueue],
         frame: AnswerFrame,
     ) -> bool:
@@ -274,7 +271,7 @@ class SendPath:
     def _answer_later(
         self,
         connection: Answered,
-        stored: list[Stored],
+        stored: list[StoredSend],
         touched: set[ConsumeQueue],
         frame: AnswerFrame,
     ) -> None:
@@ -283,14 +280,14 @@ class SendPath:
 
         def answered(code: int) -> None:
             self._answer(connection, stored, code, frame)
-            self._requests.durable(connection.address, len(stored), began, monotonic() - since, code)
+            self._requests.durable(connection.address, stored, began, monotonic() - since, code)
 
         def visible() -> None:
             self._wake(touched)
 
         self._durability.after(self._store.position, answered, visible, len(stored) * STORED_BYTES)
 
-    def _answer(self, connection: Answered, stored: list[Stored], code: int, frame: AnswerFrame) -> None:
+    def _answer(self, connection: Answered, stored: list[StoredSend], code: int, frame: AnswerFrame) -> None:
         if len(stored) == 1:  # a list costs more than the one answer in it
             opaque, q, offset, mid, key = stored[0]
             connection.write(frame(code, opaque, q, offset, mid, key))

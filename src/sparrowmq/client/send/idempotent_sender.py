@@ -154,7 +154,12 @@ class IdempotentSender(Sender):
                 seconds = self._loop.time() - began
                 return self._count(
                     final_error(
-                        outcome, topic=outgoing.topic, tries=len(brokers), seconds=seconds, brokers=brokers
+                        outcome,
+                        topic=outgoing.topic,
+                        message_id=outgoing.message_id,
+                        tries=len(brokers),
+                        seconds=seconds,
+                        brokers=brokers,
                     )
                 )
 

@@ -57,14 +57,18 @@ def is_retryable_async(error: Exception) -> bool:
 
 
 def final_error(
-    error: SparrowError, *, topic: str, tries: int, seconds: float, brokers: Collection[str]
+    error: SparrowError, *, topic: str, message_id: str, tries: int, seconds: float, brokers: Collection[str]
 ) -> SparrowError:
     """`error` of the last attempt, with a note about all attempts; its type stays, and its code if it has
-    one.
+    one. Logs of brokers and spans have the same `message_id`; of a batch, the note has its first.
     """
     if type(error) is ClientError and error.code == -1:
         error.code = CLIENT_FAULT
-    if tries > 1:
-        where = ", ".join(dict.fromkeys(brokers)) or "no broker"
-        error.add_note(f"the send to {topic!r} was tried {tries} times in {seconds:.3f} s, on {where}")
+    where = ", ".join(dict.fromkeys(brokers)) or "no broker"
+    times = "once" if tries == 1 else f"{tries} times"
+    first, *others = message_id.split(",")
+    what = f"{first} and {len(others)} others" if others else first
+    error.add_note(
+        f"the send of message {what} to {topic!r} was tried {times} in {seconds:.3f} s, on {where}"
+    )
     return error

@@ -463,7 +463,14 @@ class Sender:
         seconds = self._loop.time() - began
         brokers = [target.queue.broker_name for target in tried]
         return self._count(
-            final_error(outcome, topic=outgoing.topic, tries=len(tried), seconds=seconds, brokers=brokers)
+            final_error(
+                outcome,
+                topic=outgoing.topic,
+                message_id=outgoing.message_id,
+                tries=len(tried),
+                seconds=seconds,
+                brokers=brokers,
+            )
         )
 
     async def _renew_route(self, topic: str, deadline: float) -> None:
