@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +13,10 @@ from tests.proxy.rig import ApiClient, connected, message, running, subscribing
 from tests.support import run, until
 
 from sparrowmq import aio
+from sparrowmq.core.message import ReceivedMessage
+from sparrowmq.proxy.base.converting import to_message
 from sparrowmq.proxy.base.handles import parse_handle
+from sparrowmq.proxy.calls import answers
 from sparrowmq.proxy.definition.messages import Code, FilterType, v2
 from sparrowmq.proxy.server import MESSAGES_OF_TURN
 from sparrowmq.testing import LocalCluster
@@ -100,6 +104,26 @@ def test_large_message_has_a_turn_of_the_loop_of_its_own(
             assert min(read, made) > MESSAGES_OF_TURN
 
     run(main())
+
+
+def test_large_message_is_made_in_a_thread(
+    cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, int]] = []
+
+    def noted(message: ReceivedMessage, topic: Any) -> Any:
+        made.append((len(message.body), threading.get_ident()))
+        return to_message(message, topic)
+
+    monkeypatch.setattr(answers, "to_message", noted)
+
+    async def main() -> None:
+        async with receiving(cluster, topic, [b"a", bytes(2 << 20)]) as client:
+            await gather(client, topic, 2)
+
+    run(main())
+    (_, loop), (_, thread) = sorted(made)
+    assert loop != thread
 
 
 def test_messages_are_received_and_acknowledged(cluster: LocalCluster, topic: str) -> None:

@@ -17,6 +17,7 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.servers import ProxySettings
 from sparrowmq.proxy.base.caller import GrpcCaller
 from sparrowmq.proxy.calls.abandoned import Abandoned
+from sparrowmq.proxy.calls.answers import MessageAnswers
 from sparrowmq.proxy.calls.clients import Clients
 from sparrowmq.proxy.calls.members import ProxyMembers
 from sparrowmq.proxy.calls.offsets import QueueOffsets
@@ -117,10 +118,10 @@ class Proxy:
         gate = TurnGate(MESSAGES_OF_TURN)
         routes = Routes(brokers, lambda: self.address, gate)
         sending = MessageSends(brokers, SendBatches(brokers, self._tasks), self._clock)
-        abandoned = Abandoned()
+        abandoned, answers = Abandoned(), MessageAnswers(gate)
         acks = AckBatches(brokers, self._tasks)
-        receiving = MessageReceives(brokers, renewing, self._tasks, abandoned, acks, self._clock, gate)
-        offsets = QueueOffsets(brokers, abandoned, gate)
+        receiving = MessageReceives(brokers, renewing, self._tasks, abandoned, acks, self._clock, answers)
+        offsets = QueueOffsets(brokers, abandoned, gate, answers)
         self._clients = clients
         self._every(ROUND_SECONDS, renewing.round, "renewing")
         self._every(SWEEP_SECONDS, clients.forget_silent, "forgetting clients")

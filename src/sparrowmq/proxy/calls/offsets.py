@@ -14,10 +14,11 @@ from sparrowmq.protocol.record import decode_records
 from sparrowmq.protocol.record import to_message as to_received
 from sparrowmq.proxy.base.caller import GrpcCaller
 from sparrowmq.proxy.base.checks import group_name, subscription, topic_name
-from sparrowmq.proxy.base.converting import resource, to_message, weight_of
+from sparrowmq.proxy.base.converting import resource, weight_of
 from sparrowmq.proxy.base.limits import POLL_MS_MAX, RECEIVE_BATCH_MAX
 from sparrowmq.proxy.base.refusals import ok, status_of
 from sparrowmq.proxy.calls.abandoned import Abandoned
+from sparrowmq.proxy.calls.answers import MessageAnswers
 from sparrowmq.proxy.cluster.brokers import Brokers
 from sparrowmq.proxy.definition.messages import Code, OffsetPolicy, v2
 from sparrowmq.transport.slices import TurnGate
@@ -32,10 +33,13 @@ COPIES: Final = 2
 class QueueOffsets:
     """Reads queues, and stores the offsets of groups at the brokers."""
 
-    def __init__(self, brokers: Brokers, abandoned: Abandoned, gate: TurnGate) -> None:
+    def __init__(
+        self, brokers: Brokers, abandoned: Abandoned, gate: TurnGate, answers: MessageAnswers
+    ) -> None:
         self._brokers = brokers
         self._abandoned = abandoned
         self._gate = gate
+        self._answers = answers
 
     async def pull_message(self, caller: GrpcCaller, request: Any) -> AsyncGenerator[Any, None]:
         """The messages from an offset on: a status, the messages, and the next offset."""
@@ -91,8 +95,7 @@ class QueueOffsets:
             yield v2.PullMessageResponse(status=status_of(nothing))
         shown = resource(queue.topic)
         for each in matching:
-            await self._gate.passed(weight_of(len(each.body)))
-            yield v2.PullMessageResponse(message=to_message(each, shown))
+            yield await self._answers.of(v2.PullMessageResponse, each, shown)
         yield v2.PullMessageResponse(next_offset=next_offset)
 
     async def get_offset(self, caller: GrpcCaller, request: Any) -> Any:

@@ -15,7 +15,7 @@ from sparrowmq.core.errors import ProxyRefusal, SparrowError
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.proxy.base.caller import Answer, GrpcCaller
 from sparrowmq.proxy.base.checks import group_name, invisible_ms, subscription, topic_name
-from sparrowmq.proxy.base.converting import resource, to_message, weight_of
+from sparrowmq.proxy.base.converting import resource
 from sparrowmq.proxy.base.handles import ReceiptHandle, parse_handle
 from sparrowmq.proxy.base.limits import (
     ACK_BYTES,
@@ -31,12 +31,12 @@ from sparrowmq.proxy.base.limits import (
 from sparrowmq.proxy.base.refusals import ok, status, status_of, status_of_all
 from sparrowmq.proxy.base.routing import readable_brokers
 from sparrowmq.proxy.calls.abandoned import Abandoned
+from sparrowmq.proxy.calls.answers import MessageAnswers
 from sparrowmq.proxy.calls.renewing import Ending, Renewing
 from sparrowmq.proxy.cluster.ack_batches import AckBatches
 from sparrowmq.proxy.cluster.brokers import Brokers
 from sparrowmq.proxy.cluster.pop import Received
 from sparrowmq.proxy.definition.messages import Code, v2
-from sparrowmq.transport.slices import TurnGate
 
 _log = logging.getLogger("sparrowmq.proxy")
 RESERVE_MS: Final = 1_000
@@ -55,9 +55,9 @@ class MessageReceives:
         abandoned: Abandoned,
         acks: AckBatches,
         clock: Clock,
-        gate: TurnGate,
+        answers: MessageAnswers,
     ) -> None:
-        self._gate = gate
+        self._answers = answers
         self._brokers = brokers
         self._acks = acks
         self._abandoned = abandoned
@@ -84,8 +84,7 @@ class MessageReceives:
                 shown = resource(topic)
                 while left:
                     message = left[0].message
-                    await self._gate.passed(weight_of(len(message.body)))
-                    yield v2.ReceiveMessageResponse(message=to_message(message, shown))
+                    yield await self._answers.of(v2.ReceiveMessageResponse, message, shown)
                     left.popleft()
                     caller.memory.hold(-len(message.body))
             finally:
