@@ -5,9 +5,15 @@ As in `headers`: fields are strings on the wire, names are Java's class names wi
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import field
 
 from sparrowmq.protocol.headers import Header, Int32, Int64
+
+HOLD_HOURS_MAX: Final = 24 * 366
+HOLD_SIZE_MAX: Final = 2**62
+"""Limits of a hold, at clients, brokers and the coordinator."""
 
 # --- Transactions ----------------------------------------------------------------------------------------
 
@@ -104,7 +110,10 @@ class GetConsumerStatusRequest(Header, kw_only=True):
 
 
 class RetentionHoldRequest(Header, kw_only=True):
-    """PUT_RETENTION_HOLD (90101) and, with the topic alone, DELETE_RETENTION_HOLD (90102); only SparrowMQ."""
+    """PUT_RETENTION_HOLD (90101) and, with the topic alone, DELETE_RETENTION_HOLD (90102); only SparrowMQ.
+
+    `hours` is at least 1 and at most `HOLD_HOURS_MAX`, `size_max` at most `HOLD_SIZE_MAX`.
+    """
 
     topic: str
     group: str = ""

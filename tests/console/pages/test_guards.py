@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.console.site import Reader, Site
+from tests.console.test_forms import entries
 from tests.console.test_pages import read
 from tests.support import until_sync
 
@@ -65,6 +66,61 @@ def test_hold_that_gave_way_is_shown_with_its_reason(
     monkeypatch.setattr("sparrowmq.coordinator.api.told.guards.told", told)
     shown = viewer.page("/brokers").part("holds")
     assert "no longer keeps them 9" in shown and "the oldest message waits 2 hours" in shown
+
+
+def test_messages_are_held_and_released_with_a_preview_and_an_audit_entry(
+    guarded: mq.Admin, console: Site, admin: Reader, cluster: LocalCluster
+) -> None:
+    guarded.create_topic("HeldHere", queues=2)
+    with mq.Producer("held-here", namesrv=cluster.namesrv) as producer:
+        for _ in range(3):
+            producer.send(mq.Message("HeldHere", b"x"))
+    page = until_sync(lambda: one if "HeldHere" in (one := admin.page("/topics/HeldHere")).words else None)
+    assert "/topics/HeldHere/hold" in page.text and "/topics/HeldHere/release-hold" in page.text
+    path, fields = "/topics/HeldHere/hold", {"group": GROUP, "hours": "48", "size_max": "1048576"}
+    seen = admin.post(path, fields | {"csrf": admin.page(path).hidden("csrf"), "step": "look"})
+    read(seen)
+    for says in ("3 unread messages", "at most 48 hours", "1.0 MiB", "has no offsets", "full disk"):
+        assert says in seen.words.replace("\u202f", " "), says
+    assert admin.change(path, fields).headers["location"] == "/topics/HeldHere?_done=saved"
+    assert f"HeldHere broker-a {GROUP} keeps messages 3" in admin.page("/topics/HeldHere").part("holds")
+    changed = admin.change(path, fields | {"hours": "24"})
+    assert changed.status == 303
+    for field, value in (("hours", "0"), ("hours", "8785"), ("size_max", "-1"), ("group", " ")):
+        assert admin.change(path, fields | {field: value}).status == 422, (field, value)
+
+    path = "/topics/HeldHere/release-hold"
+    assert f"broker-a: 3 messages that {GROUP} has not consumed" in admin.page(path).words
+    assert admin.change(path).status == 422, "its name has to be typed"
+    assert admin.change(path, typed="HeldHere").status == 303
+    assert "Its messages are not held" in admin.page("/topics/HeldHere").part("holds")
+    assert admin.get(path).status == 404
+    noted = entries(console, object="HeldHere")
+    assert [one["action"] for one in noted] == ["hold.release", "hold.set", "hold.set"]
+    assert (
+        noted[1]["before"] == {"broker-a": f"{GROUP}, 48 h, 1048576 B"} and noted[1]["after"]["hours"] == 24
+    )
+    assert all(one["reason"] == "agreed" for one in noted)
+
+
+def test_hold_that_another_user_changed_meanwhile_is_shown_again(guarded: mq.Admin, admin: Reader) -> None:
+    path, fields = f"/topics/{TOPIC}/hold", {"group": GROUP, "hours": "12", "size_max": "0"}
+    seen = admin.post(path, fields | {"csrf": admin.page(path).hidden("csrf"), "step": "look"})
+    guarded.hold_messages(TOPIC, GROUP, hours=36)
+    late = {name: seen.hidden(name) for name in ("csrf", "stamp")} | {"step": "do", "reason": "late"}
+    answer = admin.post(path, fields | late)
+    assert answer.status == 409 and "at most 36 hours" in answer.words
+    assert [one.hours for one in guarded.holds() if one.topic == TOPIC] == [36]
+    guarded.hold_messages(TOPIC, GROUP, hours=24)
+
+
+def test_viewer_sees_no_form_of_holds(guarded: mq.Admin, console: Site, viewer: Reader) -> None:
+    assert f"/topics/{TOPIC}/hold" not in viewer.page(f"/topics/{TOPIC}").text
+    path = f"/topics/{TOPIC}/hold"
+    fields = {"csrf": viewer.page("/").hidden("csrf"), "group": GROUP, "hours": "1", "size_max": "0"}
+    seen = viewer.post(path, fields | {"step": "look"})
+    answer = viewer.post(path, fields | {"step": "do", "stamp": seen.hidden("stamp"), "reason": "mine"})
+    assert answer.status == 403 and [one.hours for one in guarded.holds() if one.topic == TOPIC] == [24]
 
 
 def test_fences_of_a_group_are_those_that_the_brokers_enforce(

@@ -137,6 +137,8 @@ LINES: Final = (
     line("GET /cluster/servers/{address}/stalls", "read", "/cluster/servers/a:1/stalls"),
     line("GET /cluster/disks", "read"),
     line("GET /cluster/holds", "read"),
+    line("PUT /cluster/holds/{topic}", "operate", "/cluster/holds/T", {"group": "mine", **WHY}, "hold.set"),
+    line("DELETE /cluster/holds/{topic}", "operate", "/cluster/holds/T?reason=agreed", entry="hold.release"),
     line("GET /cluster/groups/{group}/policies", "read", "/cluster/groups/mine/policies"),
     line("GET /cluster/lag", "read"),
     line("GET /cluster/topics", "read"),

@@ -137,6 +137,12 @@ class MadeUpAdmin:
     async def holds(self) -> list[HoldStatus]:
         return [HoldStatus("T", "a", "mine", 24, 0, 2, 3000, "")]
 
+    async def hold_messages(self, topic: str, group: str, *, hours: int, size_max: int) -> None:
+        self.done.append(f"hold {topic} {group} {hours} {size_max}")
+
+    async def release_messages(self, topic: str) -> None:
+        self.done.append(f"release {topic}")
+
     async def group_policies(self, group: str) -> dict[str, GroupPolicies]:
         return {"a": GroupPolicies([GroupPolicy("mine", queues=[QueueGrant("T", "a", 0, 1, "one")])])}
 

@@ -19,7 +19,7 @@ from sparrowmq.broker.tables.changes import ChangeQueue
 from sparrowmq.core.errors import InvalidNameError, StoreCorruptError
 from sparrowmq.core.names import check_group
 from sparrowmq.protocol.bodies import RetentionHold, RetentionHoldList
-from sparrowmq.protocol.call_headers import RetentionHoldRequest
+from sparrowmq.protocol.call_headers import HOLD_HOURS_MAX, HOLD_SIZE_MAX, RetentionHoldRequest
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.headers import from_ext
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sparrowmq.broker")
 HOLDS_MAX: Final = 1000
-HOURS_MAX: Final = 24 * 366
-SIZE_MAX: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +204,11 @@ class Holds:
             return str(error)
         if request.topic not in self._topics.configs:
             return f"topic {request.topic!r} does not exist on this broker; create it first"
-        if not 1 <= request.hours <= HOURS_MAX:
-            return f"a hold must last 1 to {HOURS_MAX} hours, not {request.hours}"
-        if not 0 <= request.size_max <= SIZE_MAX:
-            return f"the size of a hold must be from 0 (no limit) to {SIZE_MAX} bytes, not {request.size_max}"
+        if not 1 <= request.hours <= HOLD_HOURS_MAX:
+            return f"a hold must last 1 to {HOLD_HOURS_MAX} hours, not {request.hours}"
+        if not 0 <= request.size_max <= HOLD_SIZE_MAX:
+            size = request.size_max
+            return f"the size of a hold must be from 0 (no limit) to {HOLD_SIZE_MAX} bytes, not {size}"
         if request.topic not in self._holds and len(self._holds) >= HOLDS_MAX:
             return f"this broker has {HOLDS_MAX} holds already, which is the limit; delete one first"
         return ""

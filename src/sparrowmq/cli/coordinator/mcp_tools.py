@@ -22,6 +22,7 @@ FORMS: Final[Mapping[str, tuple[str, ...]]] = {
     "/new/topic": ("topic", "queues", "perm"),
     "/topics/TOPIC/change": ("queues", "perm"),
     "/topics/TOPIC/delete": (),
+    "/topics/TOPIC/hold": ("group", "hours", "size_max"),
     "/services/NAME/run": (),
 }
 """Forms that the description of `plan_change` names, with their fields."""

@@ -15,8 +15,6 @@ from sparrowmq.protocol import bodies, call_headers, headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 
 HOURS: Final = 168
-HOURS_MAX: Final = 24 * 366
-SIZE_MAX: Final = 2**62
 
 
 class HoldAdmin(AdminCalls):
@@ -31,8 +29,8 @@ class HoldAdmin(AdminCalls):
         """
         check_topic(topic)
         check_group(group)
-        check_range("hours", hours, 1, HOURS_MAX)
-        check_range("size_max", size_max, 0, SIZE_MAX)
+        check_range("hours", hours, 1, call_headers.HOLD_HOURS_MAX)
+        check_range("size_max", size_max, 0, call_headers.HOLD_SIZE_MAX)
         header = call_headers.RetentionHoldRequest(topic=topic, group=group, hours=hours, size_max=size_max)
         await self._tell_holders(topic, RequestCode.PUT_RETENTION_HOLD, header)
 

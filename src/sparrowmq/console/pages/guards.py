@@ -1,14 +1,20 @@
-"""Parts about what brokers guard: holds of topics, and the policies and fences of groups."""
+"""What brokers guard: holds of topics with their forms, and the policies and fences of groups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sparrowmq.console import shown
+from sparrowmq.console.pages.group_changes import whole
 from sparrowmq.console.tables import Column
-from sparrowmq.console.visits import PagePart, Values, Visit, at
+from sparrowmq.console.visits import Field, Form, PagePart, Preview, Values, Visit, at
+from sparrowmq.coordinator.api import cluster
 from sparrowmq.coordinator.api.told import guards
+from sparrowmq.coordinator.api.told.guards import HoldWish
+from sparrowmq.coordinator.users.roles import RoleRight
+from sparrowmq.core.errors import RefusedError
+from sparrowmq.protocol.call_headers import HOLD_HOURS_MAX, HOLD_SIZE_MAX
 
 HOLDS: Final = (
     Column("topic", link=lambda row: at("topics", row["topic"])),
@@ -91,5 +97,120 @@ def _listed(names: list[str]) -> str:
     return (", ".join(names[:NAMES_MAX]) or "–") + more
 
 
+# Changes
+
+
+def links(visit: Visit) -> Sequence[tuple[str, str]]:
+    """The forms of a topic's hold that its page offers."""
+    name = visit.named("topic")
+    if not visit.may(RoleRight.OPERATE, ("topic", name)):
+        return ()
+    return [(f"do.{one}", at("topics", name, one)) for one in ("hold", "release-hold")]
+
+
+async def _held(visit: Visit) -> list[Mapping[str, Any]]:
+    """The hold of the topic of the path, by broker."""
+    return [one for one in await guards.list_holds(visit.caller) if one["topic"] == visit.named("topic")]
+
+
+async def _hold_fields(visit: Visit) -> Sequence[Field]:
+    found = await _held(visit)
+    now = found[0] if found else {"group": "", "hours": 168, "size_max": 0}
+    return [
+        Field("group", "column.group", value=now["group"], help=visit.words("form.hold-group")),
+        Field("hours", "column.hold_hours", "number", str(now["hours"]), help=f"1–{HOLD_HOURS_MAX}"),
+        Field(
+            "size_max", "form.hold-size", "number", str(now["size_max"]), help=visit.words("form.hold-all")
+        ),
+    ]
+
+
+def _wish(given: Mapping[str, str], reason: str = "") -> HoldWish:
+    """Raises `RefusedError` (422) for numbers out of range."""
+    return HoldWish(
+        group=given.get("group", "").strip(),
+        hours=whole("hours", given.get("hours", "").strip(), 1, HOLD_HOURS_MAX),
+        size_max=whole("size_max", given.get("size_max", "").strip(), 0, HOLD_SIZE_MAX),
+        reason=reason,
+    )
+
+
+async def _preview_hold(visit: Visit, given: Mapping[str, str]) -> Preview:
+    """What is held from now on: the unread messages of the group, or all where it has no offset."""
+    topic = visit.named("topic")
+    if not given.get("group", "").strip():
+        raise RefusedError(visit.words("form.hold-group-missing"), status=422)
+    wish = _wish(given)
+    queues = (await cluster.show_topic(topic, visit.caller))["queues"]
+    offsets = {
+        (one["broker"], one["queue"]): one["offset"]
+        for one in await cluster.group_progress(wish.group, visit.caller)
+        if one["topic"] == topic
+    }
+    unread = sum(
+        max(0, one["next"] - max(one["first"], offsets.get((one["broker"], one["queue"]), 0)))
+        for one in queues
+    )
+    known = {"group": wish.group, "topic": topic}
+    says = [
+        visit.words("form.hold", hours=wish.hours, **known),
+        visit.words("form.hold-unread", messages=unread, **known),
+    ]
+    if wish.size_max:
+        says.append(visit.words("form.hold-most", size=shown.size(wish.size_max)))
+    if not offsets:
+        says.append(visit.words("form.hold-stranger", **known))
+    found = await _held(visit)
+    says += [
+        visit.words("form.hold-before", broker=one["broker"], group=one["group"], hours=one["hours"])
+        for one in found
+    ]
+    return Preview([*says, visit.words("form.hold-disk")], stamp=repr(_stamp(found)))
+
+
+def _stamp(found: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """What another user may have changed: counts of messages change without anybody."""
+    return [(one["broker"], one["group"], one["hours"], one["size_max"]) for one in found]
+
+
+async def _hold(visit: Visit, given: Mapping[str, str], reason: str) -> str:
+    await guards.put_hold(visit.named("topic"), _wish(given, reason), visit.caller)
+    return "saved"
+
+
+async def _nothing(visit: Visit) -> Sequence[Field]:
+    return ()
+
+
+async def _preview_release(visit: Visit, given: Mapping[str, str]) -> Preview:
+    found = await _held(visit)
+    if not found:
+        raise RefusedError(visit.words("form.hold-none", topic=visit.named("topic")), status=404)
+    says = [
+        visit.words("form.hold-release", broker=one["broker"], group=one["group"], messages=one["messages"])
+        for one in found
+    ]
+    return Preview(says, stamp=repr(_stamp(found)))
+
+
+async def _release(visit: Visit, given: Mapping[str, str], reason: str) -> str:
+    await guards.release_hold(visit.named("topic"), visit.caller, reason)
+    return "hold-released"
+
+
+def _topic(visit: Visit) -> str:
+    return visit.named("topic")
+
+
+def _page(visit: Visit) -> str:
+    return at("topics", _topic(visit))
+
+
+FORMS: Final[Sequence[Form]] = (
+    Form("/topics/{topic}/hold", "do.hold", "topics", _hold_fields, _preview_hold, _hold, _page,
+         looks_first=True),
+    Form("/topics/{topic}/release-hold", "do.release-hold", "topics", _nothing, _preview_release, _release,
+         _page, typed=_topic),
+)  # fmt: skip
 HOLDS_PART: Final = PagePart("holds", holds)
 FENCES_PART: Final = PagePart("fences", fences)

@@ -185,6 +185,7 @@ def _links(visit: Visit) -> Sequence[tuple[str, str]]:
     found = [("do.tail", at("tail", name))]
     if visit.may(RoleRight.EDIT, thing):
         found += [("do.send", f"{base}/send"), ("do.change-topic", f"{base}/change")]
+    found += guards.links(visit)
     if visit.may(RoleRight.OPERATE, thing):
         found.append(("do.delete-topic", f"{base}/delete"))
     return found
@@ -345,6 +346,7 @@ PAGES: Final = (
     ),
 )
 FORMS: Final[Sequence[Form]] = (
+    *guards.FORMS,
     Form("/new/topic", "do.create-topic", "topics", _new_fields, _preview_new, _create,
          lambda visit: "/topics", looks_first=True),
     Form("/topics/{topic}/change", "do.change-topic", "topics", _old_fields, _preview_change, _save, _one,

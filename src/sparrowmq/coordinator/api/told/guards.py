@@ -1,18 +1,37 @@
-"""Routes of what brokers guard: holds, which keep messages for a group, and policies with their fences."""
+"""Routes of what brokers guard: holds, which keep messages for a group, and policies with their fences.
+
+Holds can be set and released here. Policies are those of the coordinator's plans.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
+from pydantic import Field
 
 from sparrowmq import aio
-from sparrowmq.coordinator.api.cluster import explorer, told
-from sparrowmq.coordinator.api.shared import Answer, Who
+from sparrowmq.coordinator.api.acting import Change, carry_out
+from sparrowmq.coordinator.api.cluster import NAME_CHARS_MAX, explorer, told
+from sparrowmq.coordinator.api.shared import Answer, ApiCaller, Reason, Who
+from sparrowmq.coordinator.cluster.explorer import asked
 from sparrowmq.coordinator.users.roles import RoleRight
+from sparrowmq.core.errors import RefusedError
+from sparrowmq.protocol.call_headers import HOLD_HOURS_MAX, HOLD_SIZE_MAX
 from sparrowmq.protocol.managed import GroupPolicy
 
 router = APIRouter(prefix="/cluster", tags=["cluster"])
+
+
+class HoldWish(Reason):
+    """The group that messages are kept for, the most hours that the oldest of them is kept, and the most
+    bytes of log that are kept for it (0: no limit).
+    """
+
+    group: str = Field(min_length=1, max_length=NAME_CHARS_MAX)
+    hours: int = Field(default=168, ge=1, le=HOLD_HOURS_MAX)
+    size_max: int = Field(default=0, ge=0, le=HOLD_SIZE_MAX)
 
 
 @router.get("/holds")
@@ -26,6 +45,38 @@ async def list_holds(who: Who) -> list[Answer]:
     who.need(RoleRight.READ)
     admin = await explorer(who).admin()
     return [hold_view(one) for one in await told(who, "holds", "", admin.holds)]
+
+
+@router.put("/holds/{topic}")
+async def put_hold(topic: str, body: HoldWish, who: Who) -> Answer:
+    """Hold the messages of a topic at all its masters, or change its hold. A topic has one hold.
+
+    A hold takes precedence over retention and over a full disk, so it needs the right to operate.
+    """
+    thing = ("topic", topic)
+    who.need(RoleRight.OPERATE, thing)
+    before = await _held(who, topic)
+    admin = await explorer(who).admin()
+    after = {"group": body.group, "hours": body.hours, "size_max": body.size_max}
+    change = Change("hold.set", thing, before, after, reason=body.reason)
+    await carry_out(who, change, lambda: asked(admin.hold_messages(topic, **after)))
+    return {"topic": topic, **after}
+
+
+@router.delete("/holds/{topic}")
+async def release_hold(topic: str, who: Who, reason: Annotated[str, Query(max_length=500)] = "") -> Answer:
+    """Release the hold of a topic at all its masters: its messages are then deleted when they expire."""
+    thing = ("topic", topic)
+    who.need(RoleRight.OPERATE, thing)
+    before = await _held(who, topic)
+    if before is None:
+        raise RefusedError(
+            f"no broker holds messages of the topic {topic[:255]!r}; list all holds", status=404
+        )
+    admin = await explorer(who).admin()
+    change = Change("hold.release", thing, before, reason=reason)
+    await carry_out(who, change, lambda: asked(admin.release_messages(topic)))
+    return {}
 
 
 @router.get("/groups/{group}/policies")
@@ -45,6 +96,13 @@ async def group_policies(group: str, who: Who) -> Answer:
             policy_view(name, one) for name, table in sorted(found.items()) for one in table.policies
         ],
     }
+
+
+async def _held(who: ApiCaller, topic: str) -> dict[str, Any] | None:
+    """The hold of a topic by broker, as the audit log keeps it; None without any."""
+    admin = await explorer(who).admin()
+    found = [one for one in await asked(admin.holds()) if one.topic == topic]
+    return {one.broker_name: f"{one.group}, {one.hours} h, {one.size_max} B" for one in found} or None
 
 
 def hold_view(one: aio.HoldStatus) -> Answer:
