@@ -115,7 +115,7 @@ async def _held(visit: Visit) -> list[Mapping[str, Any]]:
 
 async def _hold_fields(visit: Visit) -> Sequence[Field]:
     found = await _held(visit)
-    now = found[0] if found else {"group": "", "hours": 168, "size_max": 0}
+    now: Mapping[str, Any] = found[0] if found else {"group": "", "hours": 168, "size_max": 0}
     return [
         Field("group", "column.group", value=now["group"], help=visit.words("form.hold-group")),
         Field("hours", "column.hold_hours", "number", str(now["hours"]), help=f"1–{HOLD_HOURS_MAX}"),

@@ -57,7 +57,7 @@ async def put_hold(topic: str, body: HoldWish, who: Who) -> Answer:
     who.need(RoleRight.OPERATE, thing)
     before = await _held(who, topic)
     admin = await explorer(who).admin()
-    after = {"group": body.group, "hours": body.hours, "size_max": body.size_max}
+    after: dict[str, Any] = {"group": body.group, "hours": body.hours, "size_max": body.size_max}
     change = Change("hold.set", thing, before, after, reason=body.reason)
     await carry_out(who, change, lambda: asked(admin.hold_messages(topic, **after)))
     return {"topic": topic, **after}
