@@ -128,13 +128,13 @@ def where_to_continue(own: OwnLog, master: MastersLog) -> int:
     """
     if master.epoch < own.epoch:
         raise CannotFollowError(
-            f"its epoch is {master.epoch}, this broker obeys epoch {own.epoch}: its reign is over"
+            f"its epoch is {master.epoch}, this broker obeys epoch {own.epoch}: its term is over"
         )
     newest = own.epochs.log_epoch(own.end)
     if master.epochs.last < newest:
         raise CannotFollowError(
             f"its newest epoch is {master.epochs.last}, but this broker's log has messages of epoch {newest}:"
-            " its reign is over, or it lost its store"
+            " its term is over, or it lost its store"
         )
     common = own.epochs.common_end(own.end, master.epochs, master.end)
     if common == own.end:

@@ -114,7 +114,7 @@ class ReplicaRequests:
         if master is None or why:
             return refusal(command, ResponseCode.SYSTEM_ERROR, why)
         if wish.epoch > reign.epoch:
-            text = f"the slave obeys epoch {wish.epoch}, this broker epoch {reign.epoch}: its reign is over"
+            text = f"the slave obeys epoch {wish.epoch}, this broker epoch {reign.epoch}: its term is over"
             return refusal(command, ResponseCode.EPOCH_OUTDATED, text)
         damage = self._damage(wish)
         if damage:
