@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -18,12 +19,21 @@ from opentelemetry.sdk.metrics.export import MetricExportResult
 from tests.support import free_port, run, until, until_sync
 
 import sparrowmq as mq
+from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.figures.exposition import Exposition, Operated, Starting, labels
-from sparrowmq.core.settings.servers import BrokerSettings
+from sparrowmq.core.settings.servers import (
+    BrokerSettings,
+    CoordinatorSettings,
+    NameServerSettings,
+    ProxySettings,
+)
 from sparrowmq.otlp.sender import CollectorTarget, MetricsSender
-from sparrowmq.runtime import servers as servers_module
+from sparrowmq.runtime import operators
+from sparrowmq.runtime.coordinator import serve_coordinator
+from sparrowmq.runtime.proxy import serve_proxy
+from sparrowmq.runtime.servers import LocalServers
 from sparrowmq.testing import LocalCluster
 
 
@@ -189,16 +199,56 @@ def test_an_error_while_collecting_does_not_end_the_task(caplog: pytest.LogCaptu
     assert "broken figures" in caplog.text
 
 
-def test_settings_that_lack_something() -> None:
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        (NameServerSettings, "sparrow_bound_used"),
+        (ProxySettings, "rocketmq_proxy_up"),
+        (CoordinatorSettings, "sparrow_coordinator_database_answers"),
+    ],
+)
+def test_every_server_sends_its_metrics_as_a_broker_does(
+    settings: type[Any], name: str, collector: Collector, tmp_path: Path
+) -> None:
+    wanted = settings(
+        listen_port=0,
+        metrics_exporter_type="OTLP_GRPC",
+        metrics_grpc_exporter_target=collector.url,
+        metric_grpc_exporter_interval_in_mills=100,
+        metrics_label="zone:a",
+        **{"database_url": sqlite_url(tmp_path / "c.db")} if settings is CoordinatorSettings else {},
+    )
+
+    async def main() -> None:
+        if settings is NameServerSettings:
+            servers = LocalServers(wanted)
+            await servers.start()
+            await until(lambda: name in collector.metrics())
+            await servers.close()
+            return
+        stop = asyncio.Event()
+        serve = serve_proxy if settings is ProxySettings else serve_coordinator
+        serving = asyncio.create_task(serve(wanted, stop, lambda where: None))
+        await until(lambda: name in collector.metrics() or serving.done())
+        stop.set()
+        await serving
+
+    run(main())
+    (point, *_) = collector.metrics()[name][-1].gauge.data_points
+    assert {one.key: one.value.string_value for one in point.attributes}["zone"] == "a"
+
+
+@pytest.mark.parametrize("settings", [BrokerSettings, NameServerSettings, ProxySettings, CoordinatorSettings])
+def test_settings_that_lack_something(settings: type[Any]) -> None:
     with pytest.raises(SettingsError, match="metricsGrpcExporterTarget=http://HOST:4317"):
-        BrokerSettings(metrics_exporter_type="OTLP_GRPC")
+        settings(metrics_exporter_type="OTLP_GRPC")
     for header in ("no colon", "a:", "a b:c", "a:b,é:c"):
         with pytest.raises(SettingsError, match="is not name:value") as error:
-            BrokerSettings(metrics_grpc_exporter_header=header)
+            settings(metrics_grpc_exporter_header=header)
         assert "no colon" not in str(error.value), "it may be a secret"
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers_module, "OTLP_MODULE", "sparrowmq_no_such.module")
+    monkeypatch.setattr(operators, "OTLP_MODULE", "sparrowmq_no_such.module")
     with pytest.raises(SettingsError, match=r"pip install 'sparrowmq\[otlp\]'"):
-        servers_module.need_otlp()
+        operators.need_otlp()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.support import run, until
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.servers import Layer, ProxySettings, load
 from sparrowmq.proxy.definition.messages import Code
-from sparrowmq.runtime import proxy
+from sparrowmq.runtime import company, proxy
 from sparrowmq.runtime.configure import Sources, proxy_settings
 from sparrowmq.testing import LocalCluster
 
@@ -88,6 +89,20 @@ def test_processes_share_the_port() -> None:
     with LocalCluster() as cluster:
         cluster.create_topic("made")
         run(main(cluster.namesrv))
+
+
+def test_a_collector_can_tell_the_processes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Mapping[str, str]] = []
+
+    async def keep_child(of: object, texts: Mapping[str, str], introduced: Any, complain: object) -> None:
+        given.append(texts)
+        introduced({"address": "127.0.0.1:81"})
+
+    monkeypatch.setattr(company, "keep_child", keep_child)
+    target = {"metrics_exporter_type": "OTLP_GRPC", "metrics_grpc_exporter_target": "http://c:4317"}
+    settings = ProxySettings(processes=2, metrics_label="zone:a", **target)  # type: ignore[arg-type]
+    run(proxy.keep_children(settings, print, print))
+    assert [texts["metricsLabel"] for texts in given] == ["zone:a,process:0", "zone:a,process:1"]
 
 
 def listening_on(port: int) -> list[str]:

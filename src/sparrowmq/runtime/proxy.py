@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.servers import Layer, ProxySettings, load
+from sparrowmq.core.settings.shared_rows import OTLP_GRPC
 from sparrowmq.runtime import company
 from sparrowmq.runtime.company import Companion
 from sparrowmq.runtime.extras import install_line
@@ -94,7 +95,7 @@ async def keep_children(
     """Keep `processes` children running until cancelled. The kernel divides the connections among them.
 
     The first one takes the port, which may be any free one; the others then listen on the same. Ends when
-    the first cannot start.
+    the first cannot start. What a collector gets of each has a label `process`.
     """
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -103,8 +104,14 @@ async def keep_children(
             address.set_result(answer["address"])
 
     texts = settings.texts()
+
+    def labelled(number: int) -> dict[str, str]:
+        if settings.metrics_exporter_type != OTLP_GRPC:
+            return {}
+        return {"metricsLabel": ",".join(filter(None, [settings.metrics_label, f"process:{number}"]))}
+
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(company.keep_child(COMPANION, texts, introduced, complain))
+        first = group.create_task(company.keep_child(COMPANION, texts | labelled(0), introduced, complain))
         either: set[asyncio.Future[Any]] = {first, address}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not address.done():
@@ -114,7 +121,7 @@ async def keep_children(
         for number in range(1, settings.processes):
             own = {"metricsPromExporterPort": str(metrics + number)} if metrics else {}
             own["listenPort"] = address.result().rpartition(":")[2]
-            work = company.keep_child(COMPANION, {**texts, **own}, introduced, complain)
+            work = company.keep_child(COMPANION, texts | own | labelled(number), introduced, complain)
             group.create_task(work)
 
 

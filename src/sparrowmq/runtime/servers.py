@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.clock import Clock, SystemClock
-from sparrowmq.core.errors import InvalidStateError, ListenError, SettingsError
+from sparrowmq.core.errors import InvalidStateError, ListenError
 from sparrowmq.core.settings.addresses import DEFAULT_ADDRESS
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
-from sparrowmq.core.settings.text import parse_headers
+from sparrowmq.core.settings.shared_rows import OTLP_GRPC
 from sparrowmq.nameserver.registry import Registry
 from sparrowmq.nameserver.server import NameServer
-from sparrowmq.runtime.extras import install_line
+from sparrowmq.runtime.operators import metrics_sender
 from sparrowmq.transport.tls import server_tls
 
 if TYPE_CHECKING:
@@ -27,22 +26,6 @@ if TYPE_CHECKING:
 
 STOP_SECONDS: Final = 15.0
 """How long a clean stop of one server may take: it may have to flush memory to a slow disk."""
-
-OTLP: Final = "OTLP_GRPC"
-OTLP_MODULE: Final = "opentelemetry.exporter.otlp.proto.grpc"
-
-
-def need_otlp() -> None:
-    """Raise `SettingsError` with what to type when the package that sends metrics is missing."""
-    try:
-        is_there = find_spec(OTLP_MODULE) is not None
-    except ModuleNotFoundError:  # a package around it is missing
-        is_there = False
-    if not is_there:
-        raise SettingsError(
-            "metricsExporterType=OTLP_GRPC needs opentelemetry-exporter-otlp-proto-grpc; type: "
-            + install_line("otlp")
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +124,8 @@ class LocalServers:
         if not wanted:
             return
         settings = wanted[0]
-        if isinstance(settings, BrokerSettings) and settings.metrics_exporter_type == OTLP:
-            self._sender = self._metrics_sender(settings)
+        if settings.metrics_exporter_type == OTLP_GRPC:
+            self._sender = metrics_sender(settings, self._operated, self._clock)
             self._sender.start()
             return
         from sparrowmq.httpd.operators import OperatorPort
@@ -162,22 +145,6 @@ class LocalServers:
             port = made(0)
             await port.start()
         self._port = port
-
-    def _metrics_sender(self, settings: BrokerSettings) -> MetricsSender:
-        """Raises `SettingsError` when the package for it is missing."""
-        need_otlp()
-        from sparrowmq.otlp.sender import CollectorTarget, MetricsSender
-
-        url = settings.metrics_grpc_exporter_target
-        target = CollectorTarget(
-            url if url.startswith("http") else f"https://{url}",
-            parse_headers(settings.metrics_grpc_exporter_header),
-            settings.metric_grpc_exporter_interval_in_mills,
-            settings.metric_grpc_exporter_time_out_in_mills,
-        )
-        return MetricsSender(
-            self._operated, target, series_max=settings.metrics_series_max, clock=self._clock
-        )
 
     def _operated(self) -> list[Operated]:
         return [one.operated for one in (self._nameserver, self._broker) if one is not None]

@@ -10,7 +10,6 @@ from sparrowmq.core.settings import shared_rows
 from sparrowmq.core.settings.addresses import DEFAULT_ADDRESS, split_addresses
 from sparrowmq.core.settings.rows import check_ranges
 from sparrowmq.core.settings.rows import row as _row
-from sparrowmq.core.settings.text import parse_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +65,10 @@ class CoordinatorSettings:
         "", "value=role, joined with commas; * for everybody; without it nobody may log in"
     )
     metrics_exporter_type: str = shared_rows.metrics_exporter_type()
+    metrics_grpc_exporter_target: str = shared_rows.metrics_grpc_exporter_target()
+    metrics_grpc_exporter_header: str = shared_rows.metrics_grpc_exporter_header()
+    metric_grpc_exporter_interval_in_mills: int = shared_rows.metric_grpc_exporter_interval_in_mills()
+    metric_grpc_exporter_time_out_in_mills: int = shared_rows.metric_grpc_exporter_time_out_in_mills()
     metrics_prom_exporter_port: int = shared_rows.metrics_prom_exporter_port(5556)
     metrics_prom_exporter_host: str = shared_rows.metrics_prom_exporter_host()
     metrics_series_max: int = shared_rows.metrics_series_max()
@@ -74,4 +77,4 @@ class CoordinatorSettings:
     def __post_init__(self) -> None:
         check_ranges(self)
         split_addresses(self.namesrv_addr)
-        parse_labels(self.metrics_label)
+        shared_rows.check_metrics(self)

@@ -10,7 +10,6 @@ from sparrowmq.core.settings import shared_rows
 from sparrowmq.core.settings.addresses import split_addresses
 from sparrowmq.core.settings.rows import check_ranges, table
 from sparrowmq.core.settings.rows import row as _row
-from sparrowmq.core.settings.text import parse_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +45,10 @@ class ProxySettings:
         "path of tls.properties, which names the certificates; without it one is made at each start"
     )
     metrics_exporter_type: str = shared_rows.metrics_exporter_type()
+    metrics_grpc_exporter_target: str = shared_rows.metrics_grpc_exporter_target()
+    metrics_grpc_exporter_header: str = shared_rows.metrics_grpc_exporter_header()
+    metric_grpc_exporter_interval_in_mills: int = shared_rows.metric_grpc_exporter_interval_in_mills()
+    metric_grpc_exporter_time_out_in_mills: int = shared_rows.metric_grpc_exporter_time_out_in_mills()
     metrics_prom_exporter_port: int = shared_rows.metrics_prom_exporter_port(5559)
     metrics_prom_exporter_host: str = shared_rows.metrics_prom_exporter_host()
     metrics_series_max: int = shared_rows.metrics_series_max()
@@ -54,7 +57,7 @@ class ProxySettings:
     def __post_init__(self) -> None:
         check_ranges(self)
         split_addresses(self.namesrv_addr)
-        parse_labels(self.metrics_label)
+        shared_rows.check_metrics(self)
 
     def texts(self) -> dict[str, str]:
         """What differs from the defaults, by wire name, as `load` reads it."""

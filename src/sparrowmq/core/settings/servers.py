@@ -28,9 +28,7 @@ from sparrowmq.core.settings.rows import row as _row
 from sparrowmq.core.settings.rows import table as table
 from sparrowmq.core.settings.text import (
     environment_name,
-    parse_headers,
     parse_hours,
-    parse_labels,
     parse_levels,
 )
 from sparrowmq.core.settings.without_effect import (
@@ -312,15 +310,11 @@ class BrokerSettings:
     log_level: str = shared_rows.log_level()
     log_format: str = shared_rows.log_format()
     slow_request_time: int = shared_rows.slow_request_time()
-    metrics_exporter_type: str = _row(
-        "DISABLE",
-        "PROM opens a port for /metrics, /health and /ready; OTLP_GRPC sends metrics to a collector",
-        choices=("DISABLE", "PROM", "OTLP_GRPC"),
-    )
-    metrics_grpc_exporter_target: str = _row("", "the collector's URL; without http:// it is https://")
-    metrics_grpc_exporter_header: str = _row("", "its headers, name:value,name:value", secret=True)
-    metric_grpc_exporter_interval_in_mills: int = _row(60_000, "ms between exports", low=100, high=3_600_000)
-    metric_grpc_exporter_time_out_in_mills: int = _row(3_000, "ms for a request to it", low=100, high=600_000)
+    metrics_exporter_type: str = shared_rows.metrics_exporter_type()
+    metrics_grpc_exporter_target: str = shared_rows.metrics_grpc_exporter_target()
+    metrics_grpc_exporter_header: str = shared_rows.metrics_grpc_exporter_header()
+    metric_grpc_exporter_interval_in_mills: int = shared_rows.metric_grpc_exporter_interval_in_mills()
+    metric_grpc_exporter_time_out_in_mills: int = shared_rows.metric_grpc_exporter_time_out_in_mills()
     metrics_prom_exporter_port: int = shared_rows.metrics_prom_exporter_port(5557)
     metrics_prom_exporter_host: str = shared_rows.metrics_prom_exporter_host()
     metrics_series_max: int = shared_rows.metrics_series_max()
@@ -331,14 +325,7 @@ class BrokerSettings:
         check_ranges(self)
         split_addresses(self.namesrv_addr)
         parse_hours("deleteWhen", self.delete_when)
-        parse_labels(self.metrics_label)
-        parse_headers(self.metrics_grpc_exporter_header)
-        if self.metrics_exporter_type == "OTLP_GRPC" and not self.metrics_grpc_exporter_target:
-            raise SettingsError(
-                "metricsExporterType=OTLP_GRPC needs a collector: metricsGrpcExporterTarget=http://HOST:4317",
-                "metricsExporterType",
-                other="metricsGrpcExporterTarget",
-            )
+        shared_rows.check_metrics(self)
         parse_levels(self.log_level)
         try:
             DelayLevels.parse(self.message_delay_level)
@@ -436,6 +423,10 @@ class NameServerSettings:
     log_format: str = shared_rows.log_format()
     slow_request_time: int = shared_rows.slow_request_time()
     metrics_exporter_type: str = shared_rows.metrics_exporter_type()
+    metrics_grpc_exporter_target: str = shared_rows.metrics_grpc_exporter_target()
+    metrics_grpc_exporter_header: str = shared_rows.metrics_grpc_exporter_header()
+    metric_grpc_exporter_interval_in_mills: int = shared_rows.metric_grpc_exporter_interval_in_mills()
+    metric_grpc_exporter_time_out_in_mills: int = shared_rows.metric_grpc_exporter_time_out_in_mills()
     metrics_prom_exporter_port: int = shared_rows.metrics_prom_exporter_port(5558)
     metrics_prom_exporter_host: str = shared_rows.metrics_prom_exporter_host()
     metrics_series_max: int = shared_rows.metrics_series_max()
@@ -443,7 +434,7 @@ class NameServerSettings:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        parse_labels(self.metrics_label)
+        shared_rows.check_metrics(self)
         parse_levels(self.log_level)
 
 

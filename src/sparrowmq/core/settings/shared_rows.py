@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.addresses import DEFAULT_ADDRESS, OF_ONE_ADDRESS
 from sparrowmq.core.settings.rows import row
+from sparrowmq.core.settings.text import parse_headers, parse_labels
 from sparrowmq.core.settings.tls import MODES
 
 CONNECTIONS_LIMIT: Final = 1_000_000
+OTLP_GRPC: Final = "OTLP_GRPC"
 TLS_FILE: Final = "path of tls.properties, which names the certificates; no TLS without it"
 
 
@@ -64,9 +67,29 @@ def slow_request_time() -> Any:
 
 
 def metrics_exporter_type() -> Any:
-    """`metricsExporterType` of servers that do not send metrics to a collector."""
-    help_text = "PROM opens a port for /metrics, /health and /ready"
-    return row("DISABLE", help_text, choices=("DISABLE", "PROM"))
+    """`metricsExporterType`."""
+    help_text = "PROM opens a port for /metrics, /health and /ready; OTLP_GRPC sends metrics to a collector"
+    return row("DISABLE", help_text, choices=("DISABLE", "PROM", OTLP_GRPC))
+
+
+def metrics_grpc_exporter_target() -> Any:
+    """`metricsGrpcExporterTarget`."""
+    return row("", "the collector's URL; without http:// it is https://")
+
+
+def metrics_grpc_exporter_header() -> Any:
+    """`metricsGrpcExporterHeader`."""
+    return row("", "its headers, name:value,name:value", secret=True)
+
+
+def metric_grpc_exporter_interval_in_mills() -> Any:
+    """`metricGrpcExporterIntervalInMills`."""
+    return row(60_000, "ms between exports", low=100, high=3_600_000)
+
+
+def metric_grpc_exporter_time_out_in_mills() -> Any:
+    """`metricGrpcExporterTimeOutInMills`."""
+    return row(3_000, "ms for a request to it", low=100, high=600_000)
 
 
 def metrics_prom_exporter_port(default: int) -> Any:
@@ -88,3 +111,15 @@ def metrics_series_max() -> Any:
 def metrics_label() -> Any:
     """`metricsLabel`."""
     return row("", "labels added to every metric, name:value,name:value")
+
+
+def check_metrics(settings: Any) -> None:
+    """Check what the ranges of these rows for metrics do not say. Raises `SettingsError`."""
+    parse_labels(settings.metrics_label)
+    parse_headers(settings.metrics_grpc_exporter_header)
+    if settings.metrics_exporter_type == OTLP_GRPC and not settings.metrics_grpc_exporter_target:
+        raise SettingsError(
+            f"metricsExporterType={OTLP_GRPC} needs a collector: metricsGrpcExporterTarget=http://HOST:4317",
+            "metricsExporterType",
+            other="metricsGrpcExporterTarget",
+        )
