@@ -22,8 +22,10 @@ from sparrowmq.aio import Producer, PullConsumer
 from sparrowmq.broker.base.internal_store import InnerMessage
 from sparrowmq.broker.housekeeping.unread import UnreadSpan
 from sparrowmq.broker.operated import OperatedBroker
+from sparrowmq.broker.transactions.end_transaction import BOUNDS_SECONDS
 from sparrowmq.core.errors import StoreError
 from sparrowmq.core.figures.exposition import Exposition, collect_here
+from sparrowmq.core.figures.histogram import Histogram
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.core.stalls import StallBook
 from sparrowmq.protocol.bodies import SubscriptionGroupConfig
@@ -253,9 +255,15 @@ def test_traffic_is_counted_by_topic_and_group(rig: Rig) -> None:
 
 
 def test_ends_of_transactions_are_counted_by_topic(rig: Rig) -> None:
-    rig.parts.exchange.transactions.ends.ended.update({("Orders", True): 3, ("Orders", False): 1})
+    ends = rig.parts.exchange.transactions.ends
+    ends.ended.update({("Orders", True): 3, ("Orders", False): 1})
+    ends.latencies["Orders"] = Histogram(BOUNDS_SECONDS)
+    ends.latencies["Orders"].add(59)
     found = figures(rig)
     assert found["rocketmq_commit_messages_total"] == {"topic=Orders": 3}
+    name = "rocketmq_finish_message_latency_milliseconds"
+    assert found[f"{name}_count"] == {"topic=Orders": 1}
+    assert found[f"{name}_bucket"]["le=60.0,topic=Orders"] == 1
     assert found["rocketmq_rollback_messages_total"] == {"topic=Orders": 1}
 
 

@@ -97,12 +97,23 @@ def test_ends_are_counted_by_topic_once_they_are_stored(broker: Broker) -> None:
     assert broker.parts.ends.ended["Orders", True] == 2
 
 
+def test_commits_are_counted_by_the_seconds_since_the_birth_of_their_half_messages(broker: Broker) -> None:
+    quick, slow, given_up = (broker.prepare(b"%d" % number) for number in range(3))
+    assert broker.end(quick).code == ResponseCode.SUCCESS
+    broker.rig.clock.ms += 70_999
+    assert end_all(broker, [frame(slow), frame(given_up, ROLLBACK)]) == []
+    (found,) = broker.parts.ends.latencies.values()
+    counts = {bound: count for bound, count in found.by_bound().items() if count}
+    assert (counts, found.total) == ({"5.0": 1, "600.0": 1}, 70), "in whole seconds, as in RocketMQ"
+
+
 def test_topics_whose_ends_are_counted_apart_are_bounded(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparrowmq.broker.transactions.end_transaction.TOPICS_MAX", 0)
     assert broker.end(broker.prepare()).code == ResponseCode.SUCCESS
     assert broker.parts.ends.ended == {("", True): 1}
+    assert list(broker.parts.ends.latencies) == [""]
 
 
 def test_ends_that_cannot_be_stored_are_not_counted(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,3 +25,9 @@ def collect_transactions(into: Exposition, node: str, transactions: CheckBack) -
         (commits if is_commit else rollbacks).add(labels(node, topic=topic), count)
         if at % STEP_ITEMS == 0:
             yield
+    about = "Whole seconds from the birth of a half message to its commit, in spite of the name."
+    latencies = into.histogram("rocketmq_finish_message_latency_milliseconds", about)
+    for at, (topic, found) in enumerate(list(transactions.ends.latencies.items()), 1):
+        latencies.add_histogram(labels(node, topic=topic), found.by_bound(), found.total)
+        if at % STEP_ITEMS == 0:
+            yield

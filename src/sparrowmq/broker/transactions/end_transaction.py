@@ -19,6 +19,7 @@ from sparrowmq.broker.base.offsets import answer, refusal
 from sparrowmq.broker.delay.rerouting import Rerouting, asks_for_time
 from sparrowmq.broker.transactions import half_messages as rules
 from sparrowmq.core.errors import RecordError, StoreError
+from sparrowmq.core.figures.histogram import Histogram
 from sparrowmq.core.names import OP_HALF_TOPIC
 from sparrowmq.protocol.call_headers import EndTransactionRequest
 from sparrowmq.protocol.codes import ResponseCode
@@ -42,6 +43,8 @@ CHUNK_BYTES_MAX: Final = 8 * 1024 * 1024
 """Maximum size of the messages that the ends of one read commit in one write, in bytes."""
 TOPICS_MAX: Final = 10_000
 """Topics whose ends are counted apart; the ends of further ones count together, with an empty name."""
+BOUNDS_SECONDS: Final = (5, 60, 600, 3600, 43_200, 86_400)
+"""Upper bounds of counted latencies, as in RocketMQ."""
 
 
 class EndPath:
@@ -65,9 +68,11 @@ class EndPath:
         self._frames: list[tuple[RawFrame, EndFrame]] = []
         self._chunk_bytes = self._new_files = 0
         self._taken: dict[int, int] = {}  # origin -> latest half message, of the current chunk
-        self._results: list[tuple[str, bool]] = []  # topic and whether it was committed, of the current chunk
+        self._results: list[tuple[str, bool, int]] = []  # topic, whether committed, seconds; of the chunk
         self.ended: Counter[tuple[str, bool]] = Counter()
         """Transactions ended since the start, by topic and whether they were committed."""
+        self.latencies: dict[str, Histogram] = {}
+        """By topic, the whole seconds from the birth of half messages to their commits."""
         self._touched: set[ConsumeQueue] = set()
         self._ops: list[tuple[ConsumeQueue, int, list[int]]] = []  # op queue, its offset, ended half messages
 
@@ -187,7 +192,8 @@ class EndPath:
             self._chunk_bytes += len(message.body)
             self._touched.add(queue)
         self._taken[origin] = latest
-        self._results.append((half.topic or "", request.commit_or_rollback == rules.COMMIT))
+        seconds = max(0, now_ms - record.born_timestamp) // 1000
+        self._results.append((half.topic or "", request.commit_or_rollback == rules.COMMIT, seconds))
 
     def _committed(self, record: StoredRecord, half: rules.Half, now_ms: int) -> InnerMessage:
         """The message that becomes visible, or waits according to its delay or time (broker:9.2)."""
@@ -232,8 +238,16 @@ class EndPath:
                 return False
         for _, op_offset, origins in ops:
             self._halves.ended(origins, op_offset)
-        for topic, is_commit in results:
-            is_counted = (topic, is_commit) in self.ended or len(self.ended) < 2 * TOPICS_MAX
-            self.ended[topic if is_counted else "", is_commit] += 1
+        for topic, is_commit, seconds in results:
+            self._count(topic, is_commit, seconds)
         self._inner.wake_after(touched)
         return True
+
+    def _count(self, topic: str, is_commit: bool, seconds: int) -> None:
+        is_counted = (topic, is_commit) in self.ended or len(self.ended) < 2 * TOPICS_MAX
+        name = topic if is_counted else ""
+        self.ended[name, is_commit] += 1
+        if is_commit:
+            if name not in self.latencies:
+                self.latencies[name] = Histogram(BOUNDS_SECONDS)
+            self.latencies[name].add(seconds)
