@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -230,6 +231,31 @@ def test_a_scraper_that_never_reads_is_disconnected(monkeypatch: pytest.MonkeyPa
             monkeypatch.setattr(OperatorProtocol, "request_seconds", 30.0)
             status, _, body = await ask(port, "/metrics")
             assert (status, b"\nsparrow_metrics_refused_total 1\n" in body) == (200, True)
+
+    run(main())
+
+
+def test_a_thousand_scrapers_at_once_are_answered_or_refused() -> None:
+    """None waits without end, and what is made for them is bounded; then one is served as ever."""
+    scrapers = 1000
+
+    async def main() -> None:
+        async with port_of(Node(200)) as port:
+            most = 0
+
+            async def scrape() -> int:
+                nonlocal most
+                try:
+                    status = (await ask(port, "/metrics"))[0]
+                except (ConnectionError, IndexError):  # closed before or instead of an answer
+                    status = 0
+                most = max(most, port.sending)
+                return status
+
+            answers = Counter(await asyncio.gather(*(scrape() for _ in range(scrapers))))
+            assert answers[200] and set(answers) <= {0, 200, 503}
+            assert most <= TEXTS_MAX
+            assert (await ask(port, "/metrics"))[0] == 200
 
     run(main())
 
