@@ -133,15 +133,15 @@ def test_times_dates_and_decimals_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "what"),
+    ("kind", "what", "text"),
     [
-        (pa.string(), "body"),
-        (pa.struct([("a", pa.map_(pa.string(), pa.string()))]), "map"),
-        (pa.struct([("a", pa.list_(pa.binary()))]), "binary"),
+        (pa.string(), "body", "needs a body of type struct"),
+        (pa.struct([("a", pa.map_(pa.string(), pa.string()))]), "map", "column body.a, which has type map"),
+        (pa.struct([("a", pa.list_(pa.binary()))]), "binary", r"column body\.a\[\], which has type binary"),
     ],
 )
-def test_types_that_json_cannot_give_are_refused(kind: pa.DataType, what: str) -> None:
-    with pytest.raises(SettingsError, check=about(what=what)):
+def test_types_that_json_cannot_give_are_refused(kind: pa.DataType, what: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=text, check=about(what=what)):
         JsonCodec(kind)
 
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.spark.bodies.types import arrow_type, contains, plain
+from sparrowmq.spark.bodies.types import arrow_type, place_of, plain
 
 SIMPLE = [
     BooleanType(),
@@ -84,11 +84,14 @@ def test_other_types_are_refused(kind: DataType, text: str) -> None:
         arrow_type(kind)
 
 
-def test_a_type_may_hide_in_another() -> None:
-    kind = pa.struct([("a", pa.list_(pa.map_(pa.string(), pa.date32())))])
-    assert contains(kind, pa.types.is_map)
-    assert contains(kind, pa.types.is_date)
-    assert not contains(kind, pa.types.is_binary)
+def test_a_type_is_found_in_another() -> None:
+    kind = pa.struct(
+        [("z", pa.int32()), ("a", pa.list_(pa.struct([("b", pa.map_(pa.string(), pa.date32()))])))]
+    )
+    assert place_of(kind, pa.types.is_struct) == "body"
+    assert place_of(kind, pa.types.is_map) == "body.a[].b"
+    assert place_of(kind, pa.types.is_date) == "body.a[].b[].value"
+    assert place_of(kind, pa.types.is_binary) is None
 
 
 def test_maps_become_pairs_wherever_they_are() -> None:

@@ -19,7 +19,7 @@ import pyarrow.json as arrow_json
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.bodies.json_values import narrowed, parsed_type
-from sparrowmq.spark.bodies.types import contains, plain
+from sparrowmq.spark.bodies.types import place_of, plain
 
 _REASON_MAX: Final = 200
 
@@ -85,9 +85,11 @@ class JsonCodec:
         if not pa.types.is_struct(kind):
             raise SettingsError("bodyFormat=json needs a body of type struct<…> in the schema", what="body")
         for name, wrong in (("map", pa.types.is_map), ("binary", pa.types.is_binary)):
-            if contains(kind, wrong):
+            place = place_of(kind, wrong)
+            if place is not None:
                 raise SettingsError(
-                    f"bodyFormat=json cannot read type {name}; use bodyFormat=text and Spark's from_json",
+                    f"bodyFormat=json cannot read column {place}, which has type {name}; use bodyFormat=text "
+                    "and Spark's from_json",
                     "bodyFormat",
                     "json",
                     what=name,

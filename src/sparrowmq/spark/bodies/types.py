@@ -72,10 +72,16 @@ def _need_nullable(nullable: bool, place: str) -> None:
         )
 
 
-def contains(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Whether a type, or a type nested in it, satisfies the condition."""
-    inner = [kind.field(i).type for i in range(kind.num_fields)]
-    return wanted(kind) or any(contains(one, wanted) for one in inner)
+def place_of(kind: pa.DataType, wanted: Callable[[pa.DataType], bool], place: str = "body") -> str | None:
+    """The first place in a type, itself at `place`, whose type satisfies the condition; None without one."""
+    if wanted(kind):
+        return place
+    for field in (kind.field(i) for i in range(kind.num_fields)):
+        inner = f"{place}.{field.name}" if pa.types.is_struct(kind) else f"{place}[]"
+        found = place_of(field.type, wanted, inner)
+        if found is not None:
+            return found
+    return None
 
 
 def plain(kind: pa.DataType) -> Callable[[Any], Any] | None:
