@@ -5,7 +5,6 @@ descriptors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC
 from decimal import Decimal
 from importlib import import_module
 from typing import Any, Final
@@ -60,6 +59,8 @@ def protobuf_read(descriptors: bytes, name: str, kind: pa.DataType) -> Callable[
     def read(body: bytes) -> Any:
         message = new()
         message.ParseFromString(body)
+        if not message.IsInitialized():
+            raise ValueError(f"required fields are missing: {', '.join(message.FindInitializationErrors())}")
         return value_of(message)
 
     return read
@@ -139,8 +140,6 @@ def _one(field: Any, within: tuple[str, ...]) -> str:
 
 def _message(descriptor: Descriptor, wanted: frozenset[str] | None = None) -> Getter:
     """A function that converts a message to a dictionary, built once."""
-    if descriptor.full_name == _TIMESTAMP:
-        return lambda message: message.ToDatetime(tzinfo=UTC)
     getters = [
         (field.name, _field(field)) for field in descriptor.fields if wanted is None or field.name in wanted
     ]
@@ -162,13 +161,19 @@ def _field(field: Any) -> Getter:
 
 def _value(field: Any) -> Getter:
     if field.message_type is not None:
-        return _message(field.message_type)
+        return _micros if field.message_type.full_name == _TIMESTAMP else _message(field.message_type)
     if field.type == _ENUM:
-        names = {value.number: value.name for value in field.enum_type.values}
+        # reversed, so that a number with several names has the first one, as in Java
+        names = {value.number: value.name for value in reversed([*field.enum_type.values])}
         return lambda number: names.get(number, str(number))
     if field.type in _UNSIGNED_64:
         return Decimal
     return _same
+
+
+def _micros(time: Any) -> int:
+    """Not a `datetime`, which has no years beyond 9999."""
+    return int(time.seconds) * 1_000_000 + int(time.nanos / 1000)
 
 
 def _same(value: Any) -> Any:
