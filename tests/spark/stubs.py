@@ -35,6 +35,8 @@ class StubBroker:
     answer_max: int = 10**9
     fault: Callable[[MessageQueue, int], SparrowError | None] = lambda queue, offset: None
     pulls: list[tuple[MessageQueue, int, int]] = field(default_factory=list)
+    bytes_given: int = 0
+    """Of all pulls."""
     in_flight: int = 0
     in_flight_peak: int = 0
     commits: dict[MessageQueue, int] = field(default_factory=dict)
@@ -138,6 +140,7 @@ class StubBroker:
                 break
             taken.append(data)
             size += len(data)
+        self.bytes_given += size
         return RawBatch(PullStatus.FOUND, b"".join(taken), offset + len(taken), stored.first, stored.end)
 
     async def queues(self, topic: str) -> list[MessageQueue]:

@@ -98,6 +98,27 @@ def test_large_answers_are_asked_for_one_at_a_time() -> None:
     assert broker.in_flight_peak == 1
 
 
+def test_a_round_is_a_few_batches_when_messages_become_large() -> None:
+    broker, options = StubBroker(answer_max=32), replace(OPTIONS, batch_rows=8000, batch_bytes=200_000)
+    queue = broker.add(0, 6400)
+    broker.queues_[queue].records += [record(offset, bytes(5000)) for offset in range(6400, 8400)]
+    chunks, largest = list[RecordChunk](), 0
+
+    async def read() -> None:
+        nonlocal largest
+        fetcher = Fetcher(broker, [Span(queue, 0, 8400)], options)
+        while not fetcher.done:
+            before = broker.bytes_given
+            chunks.extend(await fetcher.round())
+            largest = max(largest, broker.bytes_given - before)
+
+    run(read())
+    assert [chunk.start for chunk in chunks[1:]] == [chunk.end for chunk in chunks[:-1]]
+    assert chunks[-1].end == 8400
+    assert broker.in_flight_peak > 40
+    assert 2 * options.batch_bytes < largest <= 5 * options.batch_bytes
+
+
 def test_small_spans_are_read_in_one_round() -> None:
     broker = StubBroker()
     spans = [Span(broker.add(index, 10), 0, 10) for index in range(8)]

@@ -51,6 +51,15 @@ def test_an_answer_without_messages_leaves_the_size_alone() -> None:
     assert pull.record_bytes == before
 
 
+def test_larger_messages_leave_the_stride_alone() -> None:
+    pull = PullSize(8000)
+    pull.learn(8000, [8000], 8000 * 250)
+    pull.learn(8000, [300, 300], 600 * 25_000)
+    assert (pull.stride, pull.record_bytes) == (8000, 25_000)
+    pull.learn(300, [32, 32], 64 * 25_000)
+    assert pull.stride == 32
+
+
 def test_so_many_messages_are_asked_for_as_fit_an_answer() -> None:
     pull = PullSize(8000)
     pull.learn(8000, [6000, 2000], 8000 * 1300)

@@ -52,6 +52,8 @@ _LOOKS_AT_END: Final = 3
 """How often a queue must be reported to end early, from the second time on by the master: slaves may be
 behind.
 """
+_ROUND_BATCHES: Final = 4
+"""How many batches the first answers of a round are, if messages are larger than was planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class Fetcher:
         self._sizes = PullSizes() if sizes is None else sizes
         self._span = 0
         self._position = self._spans[0].start if self._spans else 0
+        self._bytes_pulled = 0
+        """In this round."""
 
     @property
     def done(self) -> bool:
@@ -107,7 +111,9 @@ class Fetcher:
         Raises `DataLossError`, or the error of pulls that failed for longer than the options allow.
         """
         segments = self._plan()
-        pulls = [asyncio.ensure_future(self._fill(segment)) for segment in segments]
+        batch_bytes, self._bytes_pulled = self._options.batch_bytes, 0
+        share = min(batch_bytes, _ROUND_BATCHES * batch_bytes // max(1, len(segments)))
+        pulls = [asyncio.ensure_future(self._fill(segment, share)) for segment in segments]
         try:
             await asyncio.gather(*pulls)
         finally:
@@ -156,13 +162,19 @@ class Fetcher:
             self._position = 0 if self.done else self._spans[self._span].start
         return chunks
 
-    async def _fill(self, segment: _Segment) -> None:
-        """Pull a segment; stop early if the broker returns so little per pull that more rounds are needed."""
+    async def _fill(self, segment: _Segment, share: int) -> None:
+        """Pull a segment, `share` bytes at a time.
+
+        Stops early if the broker returns so little per pull that more rounds are needed, or if the round has
+        its batch.
+        """
         given: list[int] = []
         size = 0
         while segment.reached < segment.stop and len(given) < PULLS_MAX:
+            if given and self._bytes_pulled >= self._options.batch_bytes:
+                break
             before = segment.reached
-            answer = await self._pull(segment)
+            answer = await self._pull(segment, share)
             if answer is None:
                 break
             segment.reached = min(answer.next_offset, segment.stop)
@@ -170,6 +182,7 @@ class Fetcher:
             if answer.buffer:
                 segment.buffers.append(answer.buffer)
                 size += len(answer.buffer)
+                self._bytes_pulled += len(answer.buffer)
         if given:
             asked = segment.stop - segment.start - segment.lost
             self._pull_size(segment.queue).learn(asked, given, size)
@@ -177,7 +190,7 @@ class Fetcher:
     def _pull_size(self, queue: MessageQueue) -> PullSize:
         return self._sizes.of(self._options.name_server, queue.broker_name, self._options.batch_rows)
 
-    async def _pull(self, segment: _Segment) -> RawBatch | None:
+    async def _pull(self, segment: _Segment, bytes_max: int) -> RawBatch | None:
         """One response with progress; None at the end of the segment."""
         options, queue = self._options, segment.queue
         retries = Retries(options.broker_timeout, if_lost=f"option lostBrokers={queue.broker_name}")
@@ -188,7 +201,7 @@ class Fetcher:
                 answer = await self._consumer.fetch_raw(
                     queue,
                     segment.reached,
-                    max_bytes=options.batch_bytes,
+                    max_bytes=bytes_max,
                     max_messages=segment.stop - segment.reached,
                     expression=self._expression,
                     read_from=source,

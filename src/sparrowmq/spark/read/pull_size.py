@@ -46,13 +46,15 @@ class PullSize:
 
     def learn(self, asked: int, given: Sequence[int], size: int) -> None:
         """Record that a pull of `asked` messages advanced by `given` offsets and returned `size` bytes of
-        records.
+        records. If these are as many bytes as were expected for all `asked`, messages became larger, and this
+        does not tell how many the broker returns.
         """
+        expected = asked * self.record_bytes
         if size:
             self.record_bytes = max(1.0, size / max(1, sum(given)))
-        if sum(given) < asked:
+        if sum(given) < asked and size < expected:
             self.stride = max(1, *given)
-        elif len(given) == 1:
+        elif sum(given) >= asked and len(given) == 1:
             self.stride = max(self.stride, asked)
 
 
