@@ -26,7 +26,7 @@ MATCHES: Final[dict[str, int]] = {
     "protocol": 25,
     "proxy": 30,
     "runtime": 20,
-    "spark": 210,
+    "spark": 130,
     "store": 10,
     "transport": 35,
 }

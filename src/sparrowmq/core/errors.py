@@ -97,8 +97,10 @@ class InvalidMessageError(ClientError, ValueError):
     `part` is what is wrong, such as `body` or the name of a property, and `limit` the bound it exceeds.
     """
 
-    def __init__(self, message: str, *, part: str = "", limit: int | None = None) -> None:
-        super().__init__(message, code=13, limit=limit)
+    def __init__(
+        self, message: str, *, part: str = "", value: object = None, limit: int | None = None
+    ) -> None:
+        super().__init__(message, code=13, value=value, limit=limit)
         self.part = part
 
 
@@ -143,8 +145,8 @@ class NoRouteError(ClientError):
 
     retryable = True
 
-    def __init__(self, message: str, *, topic: str = "") -> None:
-        super().__init__(message, code=10005)
+    def __init__(self, message: str, *, topic: str = "", what: str = "", value: object = None) -> None:
+        super().__init__(message, code=10005, what=what, value=value)
         self.topic = topic
 
 
@@ -156,8 +158,8 @@ class NoRoomError(ClientError):
 
     retryable = True
 
-    def __init__(self, message: str, *, code: int = -1, limit: int | None = None) -> None:
-        super().__init__(message, code=code, limit=limit)
+    def __init__(self, message: str, *, code: int = -1, what: str = "", limit: int | None = None) -> None:
+        super().__init__(message, code=code, what=what, limit=limit)
 
 
 TooManyRequestsError = NoRoomError

@@ -108,16 +108,14 @@ def test_names_of_the_kafka_source_lead_to_ours(name: str, told: str) -> None:
 
 @pytest.mark.parametrize("name", ["kafka.group.id", "groupIdPrefix"])
 def test_groups_of_the_kafka_source_do_not_lead_to_a_group_that_would_be_moved(name: str) -> None:
-    with pytest.raises(
-        SettingsError, match="is an option of the Kafka source; leave it out: reads do not need a group"
-    ) as no:
+    with pytest.raises(SettingsError, check=about(setting=name)) as no:
         ReadOptions.parse({**BASE, name: "billing"}, None, {})
     assert "groupId" not in str(no.value).replace(name, "")
 
 
 @pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.ssl.keystore.key"])
 def test_what_holds_accounts_for_kafka_is_not_shown(name: str) -> None:
-    with pytest.raises(SettingsError, match=r"=\*\*\* is an option of the Kafka source") as caught:
+    with pytest.raises(SettingsError, check=about(setting=name, value=None)) as caught:
         ReadOptions.parse({**BASE, name: "user=me pass=s3cret"}, None, {})
     assert "s3cret" not in str(caught.value)
 

@@ -166,7 +166,7 @@ def test_a_queue_that_ends_early_is_an_error(end: int) -> None:
     broker = StubBroker()
     queue = broker.add(0, 30)
     broker.truncate(queue, end)
-    with pytest.raises(DataLossError, match="offsets 30 to 49 cannot be read, the queue ends at"):
+    with pytest.raises(DataLossError, check=about(value=Span(queue, 30, 50))):
         _read(broker, [Span(queue, 30, 50)])
     options = replace(OPTIONS, fail_on_data_loss=False)
     assert _read(broker, [Span(queue, 10, 50)], options) == _expected([Span(queue, 10, end)])
@@ -193,7 +193,7 @@ def test_what_a_slave_says_is_held_against_the_master() -> None:
     queue = broker.add(0, 10)
     assert _read(broker, [Span(queue, 0, 10)], options) == _expected([Span(queue, 0, 10)])
     assert broker.asked == ["slave"]
-    with pytest.raises(DataLossError, match="the queue ends at 10"):
+    with pytest.raises(DataLossError, check=about(value=Span(queue, 10, 15))):
         _read(broker, [Span(queue, 5, 15)], options)
     assert broker.asked[1:] == ["slave", "slave", "master", "master"]
 
@@ -210,7 +210,7 @@ def test_a_hole_in_the_middle_is_an_error() -> None:
     queue = MessageQueue("t", "broker-a", 0)
     holed = [record(offset, queue_id=0) for offset in range(100) if offset != 50]
     chunk = RecordChunk(queue, 0, 100, 0, b"".join(holed))
-    with pytest.raises(DataLossError, match="the broker returned 99 messages, but 1 more were expected"):
+    with pytest.raises(DataLossError, check=about(value=Span(queue, 0, 100))):
         list(decode_chunk(chunk, OFFSETS, OPTIONS))
     [batch] = decode_chunk(chunk, OFFSETS, replace(OPTIONS, fail_on_data_loss=False))
     assert batch.num_rows == 99
@@ -235,10 +235,9 @@ def test_batches_are_limited_by_what_bodies_are_decompressed() -> None:
 
 
 def test_damaged_records_are_an_error() -> None:
-    with pytest.raises(
-        RecordError, match=r"queue t/b/0, offsets 0 to 0: .*; read up to it with endingOffsets"
-    ):
-        list(decode_chunk(RecordChunk(MessageQueue("t", "b", 0), 0, 1, 0, b"\0" * 200), OFFSETS, OPTIONS))
+    queue = MessageQueue("t", "b", 0)
+    with pytest.raises(RecordError, check=about(value=Span(queue, 0, 1))):
+        list(decode_chunk(RecordChunk(queue, 0, 1, 0, b"\0" * 200), OFFSETS, OPTIONS))
 
 
 @pytest.mark.parametrize("error", [ConnectionLostError("gone"), BrokerError(2, "busy")])
@@ -289,7 +288,7 @@ def test_a_queue_that_was_deleted_is_lost(
 
 def test_a_broker_that_stays_away_is_given_up() -> None:
     broker = StubBroker(fault=lambda queue, offset: ConnectionLostError("gone for good"))
-    with pytest.raises(ConnectionLostError, match="gone for good"):
+    with pytest.raises(ConnectionLostError, check=about(args=("gone for good",))):
         _read(broker, [Span(broker.add(0, 5), 0, 5)], replace(OPTIONS, broker_timeout=0.05))
     assert len(broker.pulls) > 1
 

@@ -54,16 +54,18 @@ def test_queues_of_topics_assignments_and_patterns() -> None:
 def test_what_is_not_there_is_an_error() -> None:
     broker, *_ = _broker()
     missing = MessageQueue("t", "broker-a", 9)
-    for options, text in (
-        ({"subscribe": ("nope",)}, "^option subscribe: no broker serves topic 'nope'"),
+    options: dict[str, object]
+    facts: dict[str, object]
+    for options, facts in (
+        ({"subscribe": ("nope",)}, {"what": "subscribe", "topic": "nope"}),
         (
             {"subscribe": (), "assign": (MessageQueue("nope", "broker-a", 0),)},
-            "^option assign: no broker serves topic 'nope'",
+            {"what": "assign", "topic": "nope"},
         ),
-        ({"subscribe": (), "subscribe_pattern": "x.*"}, r"no topic matches option subscribePattern='x\.\*'"),
-        ({"subscribe": (), "assign": (missing,)}, "names queues that do not exist: t/broker-a/9"),
+        ({"subscribe": (), "subscribe_pattern": "x.*"}, {"what": "subscribePattern", "value": "x.*"}),
+        ({"subscribe": (), "assign": (missing,)}, {"what": "assign", "value": [missing]}),
     ):
-        with pytest.raises(NoRouteError, match=text):
+        with pytest.raises(NoRouteError, check=about(**facts)):
             run(_lookup(broker, **options).queues())
 
 
@@ -155,7 +157,7 @@ def test_queues_that_left_their_topic_are_read_as_far_as_brokers_serve_them() ->
     assert run(_lookup(broker, starting_timestamp=time + 4).starts("earliest")) == of_time
     for places in ({first: 15, second: 1}, {first: 15, second: 1, third: 4}):
         assert run(_lookup(broker, starting_offsets=places).starts("earliest")) == places
-    with pytest.raises(SettingsError, match="endingOffsets has no offset for t/broker-a/2, t/broker-a/6"):
+    with pytest.raises(SettingsError, check=about(setting="endingOffsets", value=[third, seventh])):
         lookup = _lookup(broker, ending_offsets={first: -1, second: -1})
         run(lookup.starts("earliest"))
         run(lookup.stops())
@@ -165,7 +167,7 @@ def test_a_broker_that_does_not_answer_hides_no_queue_that_left() -> None:
     broker, *_ = _broker()
     broker.unrouted.add(broker.add(2, 7))
     broker.fault = lambda queue, offset: BrokerError(2, "busy") if queue.queue_id == 2 else None
-    with pytest.raises(BrokerError, match="busy"):
+    with pytest.raises(BrokerError, check=about(code=2)):
         run(_lookup(broker).starts("earliest"))
 
 
@@ -252,15 +254,13 @@ def test_offsets_say_where_to_start() -> None:
 def test_offsets_that_do_not_fit_are_errors() -> None:
     broker, first, second = _broker()
     strange = MessageQueue("t", "broker-z", 0)
-    with pytest.raises(SettingsError, match="has no offset for t/broker-a/1: give one for every queue"):
+    with pytest.raises(SettingsError, check=about(setting="startingOffsets", value=[second])):
         run(_lookup(broker, starting_offsets={first: 15}).starts("latest"))
-    with pytest.raises(SettingsError, match="names t/broker-z/0, not read here"):
+    with pytest.raises(SettingsError, check=about(setting="startingOffsets", value=[strange])):
         run(_lookup(broker, starting_offsets={first: 15, second: 0, strange: 0}).starts("latest"))
-    with pytest.raises(
-        SettingsError, match="gives offset 31 for t/broker-a/0, which ends at 30; it must be 10 to 30"
-    ):
+    with pytest.raises(SettingsError, check=about(setting="startingOffsets", value=31, limit=30)):
         run(_lookup(broker, starting_offsets={first: 31, second: 0}).starts("latest"))
-    with pytest.raises(DataLossError, match="offsets 5 to 9 cannot be read, the oldest stored offset is 10"):
+    with pytest.raises(DataLossError, check=about(value=Span(first, 5, 10))):
         run(_lookup(broker, starting_offsets={first: 5, second: 0}).starts("latest"))
 
 
@@ -276,9 +276,7 @@ def test_a_time_says_where_to_start_and_end() -> None:
     broker, first, second = _broker()
     time = 1_700_000_000_001
     assert run(_lookup(broker, starting_timestamp=time + 3).starts("latest")) == {first: 10, second: 3}
-    with pytest.raises(
-        SettingsError, match=r"no message was stored at or after 1700000000013 in t/broker-a/1; .*=latest"
-    ):
+    with pytest.raises(SettingsError, check=about(setting="startingTimestamp", value=time + 12)):
         run(_lookup(broker, starting_timestamp=time + 12).starts("latest"))
     lookup = _lookup(broker, starting_timestamp=time + 12, starting_strategy="latest")
     assert run(lookup.starts("latest")) == {first: 12, second: 5}
@@ -293,12 +291,13 @@ def test_times_per_queue_say_where_to_start_and_end() -> None:
     times = {first: time + 12, second: time + 3}
     assert run(_lookup(broker, starting_times=times).starts("latest")) == {first: 12, second: 3}
     assert run(_lookup(broker, ending_times=times).stops()) == {first: 12, second: 3}
-    with pytest.raises(SettingsError, match="option startingOffsetsByTimestamp has no time for t/broker-a/1"):
+    with pytest.raises(SettingsError, check=about(setting="startingOffsetsByTimestamp", value=[second])):
         run(_lookup(broker, starting_times={first: time}).starts("latest"))
-    with pytest.raises(SettingsError, match="option endingOffsetsByTimestamp names t/broker-a/9"):
-        run(_lookup(broker, ending_times=times | {MessageQueue("t", "broker-a", 9): 1}).stops())
+    strange = MessageQueue("t", "broker-a", 9)
+    with pytest.raises(SettingsError, check=about(setting="endingOffsetsByTimestamp", value=[strange])):
+        run(_lookup(broker, ending_times=times | {strange: 1}).stops())
     late = {first: time, second: time + 5}
-    with pytest.raises(SettingsError, match="option startingOffsetsByTimestamp: no message was stored at"):
+    with pytest.raises(SettingsError, check=about(setting="startingOffsetsByTimestamp", value=time + 5)):
         run(_lookup(broker, starting_times=late).starts("latest"))
 
 
@@ -345,7 +344,7 @@ def test_ends_of_batch_reads() -> None:
     broker, first, second = _broker()
     assert run(_lookup(broker).stops()) == {first: 30, second: 5}
     assert run(_lookup(broker, ending_offsets={first: 20, second: -1}).stops()) == {first: 20, second: 5}
-    with pytest.raises(SettingsError, match="option endingOffsets gives offset 99"):
+    with pytest.raises(SettingsError, check=about(setting="endingOffsets", value=99, limit=30)):
         run(_lookup(broker, ending_offsets={first: 99, second: -1}).stops())
 
 

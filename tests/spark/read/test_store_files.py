@@ -101,9 +101,7 @@ def test_damage_fails_or_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFi
     data = bytearray(file.read_bytes())
     data[place + 88] ^= 0xFF
     file.write_bytes(data)
-    with pytest.raises(
-        RecordError, match=rf"{file}: \d+ bytes at physical offset {place} .*CRC.*damagedRecords=skip"
-    ):
+    with pytest.raises(RecordError, check=about(what=str(file), value=place)):
         rows(options(store=str(target)))
     assert len(rows(options(store=str(target), damagedRecords="skip"))) == 3625
     assert f"physical offset {place}" in caplog.text
@@ -117,7 +115,7 @@ def test_directories_that_are_no_store(tmp_path: Path) -> None:
         log_files(str(tmp_path))
     target = copy(tmp_path)
     (target / "commitlog" / f"{1048576:020d}").unlink()
-    with pytest.raises(SettingsError, match="one is missing or truncated"):
+    with pytest.raises(SettingsError, check=about(what="files")):
         log_files(str(target))
 
 
@@ -131,18 +129,18 @@ def test_directories_that_are_no_store(tmp_path: Path) -> None:
     ],
 )
 def test_options_of_a_cluster_are_refused(name: str, value: str) -> None:
-    with pytest.raises(SettingsError, match=f"option {name} is for reads of a cluster, but store="):
+    with pytest.raises(SettingsError, check=about(setting=name, other="store")):
         options(**{name: value})
 
 
 def test_options_of_a_store() -> None:
     with pytest.raises(SettingsError, check=about(setting="subscribe", other="subscribePattern")):
         options(subscribe="A", subscribePattern="A.*")
-    with pytest.raises(SettingsError, match="option store='/x' is for batch reads only"):
+    with pytest.raises(SettingsError, check=about(setting="store", value="/x")):
         ReadOptions.parse({"store": "/x"}, "stream", {})
-    with pytest.raises(SettingsError, match="damagedRecords='ignore': must be fail or skip"):
+    with pytest.raises(SettingsError, check=about(setting="damagedRecords", value="ignore")):
         options(damagedRecords="ignore")
-    with pytest.raises(SettingsError, match="option brokerName=' ': must be a string that is not empty"):
+    with pytest.raises(SettingsError, check=about(setting="brokerName", value=" ")):
         options(brokerName=" ")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.spark.support import Topics
+from tests.support import about
 
 from sparrowmq.columnar.encode import MessageColumns
 from sparrowmq.columnar.joining import sizes_of
@@ -55,11 +56,7 @@ def test_the_brokers_limit_is_the_limit(large: Topics, identity: RowIdentity | N
     before = len(large.read("Large"))
     _send(large, [b"before", bytes(LIMIT), b"after"], identity)
     assert sorted(len(message.body) for message in large.read("Large")[before:]) == [5, 6, LIMIT]
-    with pytest.raises(
-        InvalidMessageError,
-        match=rf"row 1 for (topic Large|queue Large/broker-a/0): the body has {LIMIT + 1} bytes, the limit "
-        rf"is {LIMIT} \(maxMessageSize of broker broker-a\); raise maxMessageSize of the brokers",
-    ):
+    with pytest.raises(InvalidMessageError, check=about(part="body", limit=LIMIT)):
         _send(large, [b"before", bytes(LIMIT + 1)], identity)
     assert body_bytes_max({"nameServer": large.cluster.namesrv, "topic": "Large"}) == LIMIT
 
@@ -69,9 +66,7 @@ def test_the_option_goes_first_and_no_broker_is_asked(large: Topics, monkeypatch
         raise AssertionError("the brokers were asked")
 
     monkeypatch.setattr(limits, "admin", asked)
-    with pytest.raises(
-        InvalidMessageError, match=r"row 1 .* 11 bytes, the limit is 10 \(option maxMessageSize\)"
-    ):
+    with pytest.raises(InvalidMessageError, check=about(part="body", limit=10)):
         _send(large, [b"before", bytes(11)], max_message_size=10)
     _send(large, [bytes(1000)])
 
@@ -85,7 +80,7 @@ def test_brokers_that_do_not_say_it_have_the_default(
     monkeypatch.setattr(limits, "admin", refused)
     with caplog.at_level(logging.WARNING, "sparrowmq.spark"):
         _send(large, [bytes(BODY_BYTES_MAX)])
-        with pytest.raises(InvalidMessageError, match=f"the limit is {BODY_BYTES_MAX} .RocketMQ's default"):
+        with pytest.raises(InvalidMessageError, check=about(part="body", limit=BODY_BYTES_MAX)):
             _send(large, [bytes(BODY_BYTES_MAX + 1)])
     assert "the brokers of Large do not say their maxMessageSize" in caplog.text
     assert "no rights" in caplog.text

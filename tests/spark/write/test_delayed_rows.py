@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support import about
 
 from sparrowmq.columnar.encode import MessageColumns
 from sparrowmq.core.errors import InvalidMessageError
@@ -67,12 +68,12 @@ def test_they_become_messages_with_everything_they_have() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "moment", "text"),
+    ("level", "moment", "part"),
     [
-        (levels(1, -2), None, "row 11: delay_level=-2 must not be negative; 1 is the first level"),
-        (levels(1, 1), moments(None, MOMENT), "row 11: delay_level and deliver_at are both set"),
+        (levels(1, -2), None, "delay_level"),
+        (levels(1, 1), moments(None, MOMENT), "deliver_at"),
     ],
 )
-def test_times_that_make_no_sense_name_their_row(level: pa.Array, moment: pa.Array | None, text: str) -> None:
-    with pytest.raises(InvalidMessageError, match=text):
+def test_times_that_make_no_sense_name_their_row(level: pa.Array, moment: pa.Array | None, part: str) -> None:
+    with pytest.raises(InvalidMessageError, check=about(part=part, value=11)):
         delayed_rows(level, moment, 10)

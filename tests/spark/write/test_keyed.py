@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support import about
 
 from sparrowmq.core.errors import InvalidMessageError
 from sparrowmq.spark.write import keyed
@@ -71,7 +72,7 @@ def test_a_partition_larger_than_memory_is_sorted_in_files(
 
 def test_files_are_removed_when_a_task_fails(local: Path) -> None:
     parts = batches(*([f"{number:03}"] * 1 for number in range(300)))
-    with pytest.raises(RuntimeError, match="the task"), sorted_rows(iter(parts), "k") as rows:
+    with pytest.raises(RuntimeError, check=about(args=("the task",))), sorted_rows(iter(parts), "k") as rows:
         assert next(iter(rows))["k"][0].as_py() == "000"
         assert list(local.iterdir())
         raise RuntimeError("the task")
@@ -90,7 +91,7 @@ def test_keys_of_all_types_are_merged(local: Path, kind: pa.DataType) -> None:
 def test_two_rows_of_a_key_in_two_files_are_told(local: Path) -> None:
     parts = batches(["b"], *([f"{number:03}"] for number in range(300)), ["b"])
     with (
-        pytest.raises(InvalidMessageError, match=r"two rows .* have k='b'"),
+        pytest.raises(InvalidMessageError, check=about(part="k", value="b")),
         sorted_rows(iter(parts), "k") as rows,
     ):
         list(rows)
@@ -111,9 +112,7 @@ def test_what_is_stored_is_left_out_wherever_it_was() -> None:
     assert not list(empty.missing()) and not len(empty)
 
 
-@pytest.mark.parametrize(
-    ("keys", "text"), [(["a", None], "is null in a row"), (["b", "a", "b"], "two rows .* have k='b'")]
-)
-def test_a_key_that_names_no_row_or_two_is_told(keys: list[str | None], text: str) -> None:
-    with pytest.raises(InvalidMessageError, match=text):
+@pytest.mark.parametrize(("keys", "value"), [(["a", None], None), (["b", "a", "b"], "b")])
+def test_a_key_that_names_no_row_or_two_is_told(keys: list[str | None], value: str | None) -> None:
+    with pytest.raises(InvalidMessageError, check=about(part="k", value=value)):
         bodies(batches(keys))

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq import Message, select_by_hash
 from sparrowmq.core.errors import InvalidMessageError
@@ -81,25 +82,25 @@ def test_sliced_columns_are_read_from_their_own_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "text"),
+    ("columns", "part"),
     [
-        (RouteColumns(pa.array(["t", None])), "row 1: the topic is null"),
-        (RouteColumns(pa.array(["t", "a b"])), "row 1: the topic 'a b' may only have"),
-        (RouteColumns(pa.array(["t", "SCHEDULE_TOPIC_XXXX"])), "row 1: .* may not send to it"),
+        (RouteColumns(pa.array(["t", None])), "topic"),
+        (RouteColumns(pa.array(["t", "a b"])), "topic"),
+        (RouteColumns(pa.array(["t", "SCHEDULE_TOPIC_XXXX"])), "topic"),
         (
             RouteColumns("t", brokers=pa.array(["b", "b"]), queue_ids=pa.array([0, None], pa.int32())),
-            "row 1: a queue needs both broker and queue_id",
+            "queue",
         ),
         (
             RouteColumns(
                 "t", brokers=pa.array([None, None], pa.string()), queue_ids=pa.array([None, 1], pa.int32())
             ),
-            "row 1: a queue needs both broker and queue_id",
+            "queue",
         ),
     ],
 )
-def test_rows_that_go_nowhere_are_named(columns: RouteColumns, text: str) -> None:
-    with pytest.raises(InvalidMessageError, match=text):
+def test_rows_that_go_nowhere_are_named(columns: RouteColumns, part: str) -> None:
+    with pytest.raises(InvalidMessageError, check=about(part=part, value=1)):
         _groups(columns, 2)
 
 

@@ -98,7 +98,7 @@ def test_a_fault_that_stays_ends_the_task(loop: LoopThread) -> None:
         producer = StubProducer(faults=[ConnectionLostError("gone for good") for _ in range(10_000)])
         sender = TaskSender(loop, producer, replace(OPTIONS, broker_timeout=0.02))
         sender.submit(destination, b"x", 1)
-        with pytest.raises(ConnectionLostError, match="gone for good") as failed:
+        with pytest.raises(ConnectionLostError, check=about(args=("gone for good",))) as failed:
             sender.finish()
         assert "option brokerTimeoutMs is 20" in failed.value.__notes__[0]
         assert 1 < 10_000 - len(producer.faults) < 10_000
@@ -189,5 +189,5 @@ def test_what_a_queue_does_not_take_because_it_left_goes_to_another(
 def test_a_queue_that_a_row_names_and_its_topic_never_had_is_an_error(loop: LoopThread) -> None:
     sender = TaskSender(loop, StubProducer(left=[Q1]), replace(OPTIONS, broker_timeout=0.02))
     sender.submit(Destination("t", Q1), b"a", 1)
-    with pytest.raises(BrokerError, match="is illegal"):
+    with pytest.raises(BrokerError, check=about(code=1)):
         sender.finish()

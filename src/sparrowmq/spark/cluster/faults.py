@@ -17,6 +17,7 @@ from sparrowmq.core.errors import (
     TransportError,
 )
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.offsets.resets import OffsetReset
 from sparrowmq.spark.options.table import ReadOptions
 
@@ -49,7 +50,10 @@ class Occasionally:
 
 
 class DataLossError(SparrowError):
-    """Messages in the range to read are no longer stored."""
+    """Messages in the range to read are no longer stored.
+
+    `value` says which: a `Span`, an `OffsetReset` or an `UnreadLoss`.
+    """
 
 
 def is_passing(error: BaseException) -> bool:
@@ -76,7 +80,14 @@ def messages_lost(options: ReadOptions, queue: MessageQueue, start: int, end: in
     """Raise `DataLossError` for the offsets from `start` to before `end`, or only warn if the options say
     so.
     """
-    _lost(options, f"queue {queue}: offsets {start} to {end - 1} cannot be read, {why}")
+    text = f"queue {queue}: offsets {start} to {end - 1} cannot be read, {why}"
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{text}. Set option failOnDataLoss=false to continue without them, or start with a new "
+            f"checkpoint",
+            value=Span(queue, start, end),
+        )
+    log.warning("%s; continuing without them because of failOnDataLoss=false", text)
 
 
 def offset_reset(options: ReadOptions, reset: OffsetReset) -> None:
@@ -84,7 +95,8 @@ def offset_reset(options: ReadOptions, reset: OffsetReset) -> None:
     if options.fail_on_data_loss:
         raise DataLossError(
             f"{reset}. Set option failOnDataLoss=false to continue at offset {reset.offset}, or start with "
-            f"a new checkpoint"
+            f"a new checkpoint",
+            value=reset,
         )
     log.warning("%s; continuing at offset %d because of failOnDataLoss=false", reset, reset.offset)
 
@@ -97,7 +109,8 @@ def unread_lost(options: ReadOptions, loss: UnreadLoss) -> None:
         raise DataLossError(
             f"{loss}. A topic with fewer queues to read can get them back, to read these messages: sparrow "
             f"topic update TOPIC --read-queues N. Set option acceptLoss={loss.token} to continue without "
-            f"these messages, and no others; failOnDataLoss=false continues after every loss"
+            f"these messages, and no others; failOnDataLoss=false continues after every loss",
+            value=loss,
         )
     else:
         log.warning("%s; continuing without them because of failOnDataLoss=false", loss)
@@ -109,15 +122,6 @@ def without_broker(broker: str) -> str:
         f"start broker {broker} again; if it is lost for good, option lostBrokers={broker} reads the others, "
         f"without the messages that only it has"
     )
-
-
-def _lost(options: ReadOptions, text: str) -> None:
-    if options.fail_on_data_loss:
-        raise DataLossError(
-            f"{text}. Set option failOnDataLoss=false to continue without them, or start with a new "
-            f"checkpoint"
-        )
-    log.warning("%s; continuing without them because of failOnDataLoss=false", text)
 
 
 def unusable_filter(options: ReadOptions, error: BaseException) -> SettingsError | None:

@@ -127,7 +127,9 @@ class StreamOffset:
         if unknown:
             raise SettingsError(
                 f"the checkpoint contains {unknown[0]!r}, written by a later release. Continue with that "
-                f"release, or start with a new checkpoint"
+                f"release, or start with a new checkpoint",
+                "checkpointLocation",
+                unknown[0],
             )
         return cls(
             from_tree(value[_QUEUES]),
@@ -191,7 +193,8 @@ def _millis(value: Any) -> int:
 def _foreign(value: object) -> SettingsError:
     return SettingsError(
         f"{str(value)[:200]} in the checkpoint is not an offset of the rocketmq source; use another "
-        f"checkpoint"
+        f"checkpoint",
+        "checkpointLocation",
     )
 
 

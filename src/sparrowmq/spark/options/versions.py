@@ -65,5 +65,7 @@ def check_stream_writer() -> None:
     if not hasattr(datasource, "DataSourceStreamArrowWriter"):
         raise SettingsError(
             f"streaming writes need Spark 4.1 or later, this is {pyspark.__version__}; use foreachBatch with "
-            "a batch write, or upgrade"
+            "a batch write, or upgrade",
+            what="pyspark",
+            value=pyspark.__version__,
         )

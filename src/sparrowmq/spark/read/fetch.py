@@ -291,7 +291,8 @@ def _decoded(chunk: RecordChunk, schema: pa.Schema, options: ReadOptions) -> Ite
     except RecordError as error:
         raise RecordError(
             f"queue {chunk.queue}, offsets {chunk.start} to {chunk.end - 1}: {error}; read up to it with "
-            f"endingOffsets, and after it with startingOffsets"
+            f"endingOffsets, and after it with startingOffsets",
+            value=Span(chunk.queue, chunk.start, chunk.end),
         ) from None
 
 

@@ -181,7 +181,9 @@ class Follower:
             raise TransportError(
                 f"the last messages of {describe(sorted(queues))} could not be read for "
                 f"{1000 * self._options.broker_timeout:.0f} ms (option brokerTimeoutMs). Nothing is lost: "
-                f"restart the broker and then the query, or increase the option"
+                f"restart the broker and then the query, or increase the option",
+                value=sorted(queues),
+                limit=self._options.broker_timeout,
             )
         sleep(_HELD_PAUSE)
         self._ends_at = float("-inf")
@@ -267,7 +269,9 @@ class Follower:
         if topics and len(strange) == len(topics):
             raise SettingsError(
                 f"the checkpoint is of {', '.join(strange)}, to which this query does not subscribe; give "
-                f"the query another checkpointLocation, or subscribe as before"
+                f"the query another checkpointLocation, or subscribe as before",
+                "checkpointLocation",
+                strange,
             )
         if strange:
             log.warning("no longer subscribed, and kept at their offsets: %s", ", ".join(strange))

@@ -186,7 +186,8 @@ class Lookup:
         if unrouted and (all_there or not found):
             topic, error = next(iter(unrouted.items()))
             named = "assign" if self._options.assign else "subscribe"
-            raise NoRouteError(f"option {named}: {error}{await self._like(topic)}")
+            text = f"option {named}: {error}{await self._like(topic)}"
+            raise NoRouteError(text, topic=topic, what=named)
         if not found and self._options.lost_brokers:
             lost = ",".join(sorted(self._options.lost_brokers))
             raise SettingsError(
@@ -211,7 +212,8 @@ class Lookup:
         there = await self._of_topics(topics, all_there)
         missing = {queue for queue in self._options.assign if not self._options.is_lost(queue)} - set(there)
         if missing and all_there:
-            raise NoRouteError(f"option assign names queues that do not exist: {describe(sorted(missing))}")
+            text = f"option assign names queues that do not exist: {describe(sorted(missing))}"
+            raise NoRouteError(text, what="assign", value=sorted(missing))
         return [queue for queue in self._options.assign if queue in there]
 
     async def _matching(self) -> list[str]:
@@ -221,7 +223,9 @@ class Lookup:
         if not found:
             self._there = frozenset()
             raise NoRouteError(
-                f"no topic matches option subscribePattern={pattern.pattern!r}; create one first"
+                f"no topic matches option subscribePattern={pattern.pattern!r}; create one first",
+                what="subscribePattern",
+                value=pattern.pattern,
             )
         return found
 
@@ -355,7 +359,10 @@ class Lookup:
             if offset > ends[queue]:
                 raise SettingsError(
                     f"option {name} gives offset {offset} for {queue}, which ends at {ends[queue]}; it "
-                    f"must be {firsts[queue]} to {ends[queue]}, -2 or -1"
+                    f"must be {firsts[queue]} to {ends[queue]}, -2 or -1",
+                    name,
+                    offset,
+                    limit=ends[queue],
                 )
             found[queue] = max(offset, firsts[queue]) if name == "startingOffsets" else offset
             if offset < found[queue]:
@@ -373,7 +380,9 @@ class Lookup:
         if later and self._options.starting_strategy != LATEST:
             raise SettingsError(
                 f"option {name}: no message was stored at or after {times[later[0]]} in "
-                f"{describe(later)}; startingOffsetsByTimestampStrategy=latest starts there at the end"
+                f"{describe(later)}; startingOffsetsByTimestampStrategy=latest starts there at the end",
+                name,
+                times[later[0]],
             )
         return found
 
@@ -542,7 +551,7 @@ def _check_queues(name: str, queues: list[MessageQueue], given: Mapping[MessageQ
             if without
             else f"names {describe(strange)}, not read here"
         )
-        raise SettingsError(f"option {name} {text}: give one for every queue{hint}")
+        raise SettingsError(f"option {name} {text}: give one for every queue{hint}", name, without or strange)
 
 
 def _hinting(ask: Callable[[MessageQueue], Awaitable[T]]) -> Callable[[MessageQueue], Awaitable[T]]:

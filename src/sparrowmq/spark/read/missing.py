@@ -92,7 +92,8 @@ def refuse_away(found: Mapping[MessageQueue, MissingQueue]) -> None:
         broker = away[0].broker_name
         raise TransportError(
             f"{describe(away)} cannot be read to their ends: broker {broker} does not answer "
-            f"({found[away[0]].why}); {without_broker(broker)}"
+            f"({found[away[0]].why}); {without_broker(broker)}",
+            value=broker,
         )
 
 

@@ -77,7 +77,9 @@ def log_files(store: str) -> list[StoredLogFile]:
         if int(after.name) != int(before.name) + sizes[before]:
             raise SettingsError(
                 f"{directory}: the file after {before.name}, which has {sizes[before]} bytes, is "
-                f"{after.name}; one is missing or truncated: restore it from a copy"
+                f"{after.name}; one is missing or truncated: restore it from a copy",
+                what="files",
+                value=after,
             )
     used = [path for path in found if _is_used(path)]
     last = used[-1] if used else found[0]
@@ -163,7 +165,7 @@ def read_files(
         def damaged(start: int, end: int, why: str, path: str = file.path) -> None:
             text = f"{path}: {end - start} bytes at physical offset {start} are not a valid record ({why})"
             if options.damaged_records != SKIP:
-                raise RecordError(f"{text}; option damagedRecords=skip skips them")
+                raise RecordError(f"{text}; option damagedRecords=skip skips them", what=path, value=start)
             log.warning("%s; skipping them because of damagedRecords=skip", text)
 
         with _Mapped(file) as mapped:

@@ -120,12 +120,14 @@ def _decode(folder: Folder, batch: int, topic: str) -> tuple[KeyedRun, int]:
     except (ValueError, KeyError, TypeError) as error:
         raise SettingsError(
             f"{where} cannot be read as a run of a batch ({error}); if you delete it, rows that were "
-            f"already sent may be stored twice"
+            f"already sent may be stored twice",
+            what="run",
+            value=where,
         ) from None
     if version != VERSION:
-        raise SettingsError(f"{where} was written by another release (version {version}); use that one")
+        text = f"{where} was written by another release (version {version}); use that one"
+        raise SettingsError(text, what="version", value=version, limit=VERSION)
     if stored != topic:
-        raise SettingsError(
-            f"{where} belongs to topic {stored!r}, this query writes to {topic!r}; use another checkpoint"
-        )
+        text = f"{where} belongs to topic {stored!r}, this query writes to {topic!r}; use another checkpoint"
+        raise SettingsError(text, what="topic", value=stored, limit=topic)
     return KeyedRun(number, begins), began_ms

@@ -74,6 +74,7 @@ def delayed_rows(levels: pa.Array | None, moments: pa.Array | None, first_row: i
         raise InvalidMessageError(
             f"row {first_row + row}: delay_level={numbers[row]} must not be negative; 1 is the first level",
             part="delay_level",
+            value=first_row + row,
         )
     numbers = pc.if_else(pc.equal(numbers, 0), pa.scalar(None, numbers.type), numbers)
     times = pa.nulls(count, pa.int64()) if moments is None else moments.cast(TIMESTAMP).cast(pa.int64())
@@ -81,7 +82,9 @@ def delayed_rows(levels: pa.Array | None, moments: pa.Array | None, first_row: i
     if pc.any(both).as_py():
         row = pc.index(both, True).as_py()
         raise InvalidMessageError(
-            f"row {first_row + row}: delay_level and deliver_at are both set; one of them must be null"
+            f"row {first_row + row}: delay_level and deliver_at are both set; one of them must be null",
+            part="deliver_at",
+            value=first_row + row,
         )
     mask = pc.or_(numbers.is_valid(), times.is_valid()).to_numpy(zero_copy_only=False)
     return DelayedRows(mask, numbers.to_pylist(), times.to_pylist()) if mask.any() else None

@@ -123,10 +123,13 @@ class DoneFile:
         except (ValueError, KeyError, TypeError) as error:
             raise SettingsError(
                 f"{where} cannot be read as the record of a finished job ({error}); if you delete it, the "
-                f"rows of the job may be stored twice"
+                f"rows of the job may be stored twice",
+                what="job",
+                value=where,
             ) from None
         if version != VERSION:
-            raise SettingsError(f"{where} was written by another release (version {version}); use that one")
+            text = f"{where} was written by another release (version {version}); use that one"
+            raise SettingsError(text, what="version", value=version, limit=VERSION)
         return None if written is None else cls(written[1], topic, places)
 
 

@@ -141,7 +141,10 @@ def _judged(
         raise SettingsError(
             f"job {options.job_id!r}, batch {options.job_batch}, was written according to {where}, but "
             f"{describe(gone)} no longer has what it had then: its broker lost messages, or the topic was "
-            f"recreated there. Give another jobId to store all rows again"
+            f"recreated there. Give another jobId to store all rows again",
+            "jobId",
+            options.job_id,
+            what="queues",
         )
     log.warning(
         "job %s, batch %d, was written according to %s, but topic %s was recreated since, or is another "

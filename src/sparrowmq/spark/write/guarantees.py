@@ -165,7 +165,9 @@ def stream_choice(options: WriteOptions, *, keyed: bool = False) -> QueueChoice 
     except OSError as error:
         raise SparrowError(
             f"the queues of a batch cannot be saved beside {checkpoint!r}: {error}; give option "
-            f"planLocation, a directory that the driver can write to"
+            f"planLocation, a directory that the driver can write to",
+            what="checkpointLocation",
+            value=checkpoint,
         ) from error
 
 
@@ -207,7 +209,9 @@ def batch_choice(options: WriteOptions, *, keyed: bool = False) -> QueueChoice |
     except OSError as error:
         raise SparrowError(
             f"the queues of the write cannot be saved in {options.plan_location!r}: {error}; give a "
-            f"directory that the driver can write to"
+            f"directory that the driver can write to",
+            what="planLocation",
+            value=options.plan_location,
         ) from error
 
 

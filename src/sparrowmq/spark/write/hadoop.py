@@ -76,7 +76,8 @@ class HadoopFolder:
             self._path: Any = jvm.org.apache.hadoop.fs.Path
             self._system: Any = self._path(location).getFileSystem(configuration)
         except (*FAULTS, OSError) as error:
-            raise SettingsError(f"Hadoop cannot access {location}: {reason(error)}") from None
+            text = f"Hadoop cannot access {location}: {reason(error)}"
+            raise SettingsError(text, what="location", value=location) from None
 
     def numbers(self, suffix: str = "") -> list[int]:
         """The numbers of the files, ascending."""

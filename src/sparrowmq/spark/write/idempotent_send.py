@@ -361,7 +361,9 @@ class NumberedSender(TaskSender):
     def _not_judged(self, line: QueueNumbers) -> None:
         if self._options.exactly_once:
             raise WriteRefusedError(
-                f"option delivery=exactlyOnce: broker {line.queue.broker_name} stores repeated rows again"
+                f"option delivery=exactlyOnce: broker {line.queue.broker_name} stores repeated rows again",
+                what="delivery",
+                value=line.queue.broker_name,
             )
         if self.exactly_once:
             log.warning("broker %s stores repeated rows again: at least once", line.queue.broker_name)
@@ -394,7 +396,9 @@ class NumberedSender(TaskSender):
                 f"option delivery=exactlyOnce: rows for {line.queue}, batch {self._identity.batch}, "
                 f"partition {self._identity.partition}, would be stored twice: {why}. "
                 f"Run it with the same rows and partitions as before, or without the option to store them "
-                f"at least once"
+                f"at least once",
+                what="delivery",
+                value=line.queue,
             )
         if self.exactly_once:
             log.warning(

@@ -101,14 +101,17 @@ def sort(batches: Sequence[pa.RecordBatch], key: str) -> list[pa.RecordBatch]:
         return []
     table = pa.Table.from_batches(batches)
     if table[key].null_count:
-        raise InvalidMessageError(f"column {key!r} is null in a row; idempotenceKey must identify every row")
+        text = f"column {key!r} is null in a row; idempotenceKey must identify every row"
+        raise InvalidMessageError(text, part=key)
     table = table.take(pc.sort_indices(table[key]))
     keys = table[key]
     same = pc.equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1)))
     if pc.any(same).as_py():
         value = keys[pc.index(same, True).as_py()].as_py()
         raise InvalidMessageError(
-            f"two rows of a partition have {key}={value!r}; idempotenceKey must be unique within a batch"
+            f"two rows of a partition have {key}={value!r}; idempotenceKey must be unique within a batch",
+            part=key,
+            value=value,
         )
     rows: list[pa.RecordBatch] = table.combine_chunks().to_batches()
     return rows

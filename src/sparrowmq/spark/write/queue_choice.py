@@ -129,7 +129,7 @@ def folder_at(location: str, hadoop: Mapping[str, str]) -> Folder:
         try:
             return ArrowFolder(location)
         except SettingsError as other:
-            raise SettingsError(f"{error}; and {other}") from None
+            raise SettingsError(f"{error}; and {other}", what="location", value=location) from None
 
 
 class ArrowFolder:
@@ -144,7 +144,8 @@ class ArrowFolder:
             self._files, self._path = fs.FileSystem.from_uri(_uri(location))
         except (OSError, ValueError, TypeError) as error:  # pyarrow.ArrowInvalid is a ValueError
             why = str(error).partition("\n")[0]
-            raise SettingsError(f"{location!r} is not a directory that Arrow can access: {why}") from None
+            text = f"{location!r} is not a directory that Arrow can access: {why}"
+            raise SettingsError(text, what="location", value=location) from None
 
     def numbers(self, suffix: str = "") -> list[int]:
         """The numbers of the files, ascending."""
@@ -246,7 +247,8 @@ def note_lost(folder: Folder, broker: str) -> QueueChoice:
     """
     numbers = folder.numbers(SUFFIX)
     if not numbers:
-        raise SettingsError(f"{folder.location} has no queues of any batch; check that it is a checkpoint")
+        text = f"{folder.location} has no queues of any batch; check that it is a checkpoint"
+        raise SettingsError(text, what="queues", value=folder.location)
     for number in reversed(numbers):  # the newest may be for a batch that was not started
         topic, queues, lost, left = _read(folder, number)
         if broker not in {queue.broker_name for queue in queues}:
@@ -256,7 +258,9 @@ def note_lost(folder: Folder, broker: str) -> QueueChoice:
         return QueueChoice(number, topic, queues, lost=lost, left=left)
     brokers = ", ".join(sorted({queue.broker_name for queue in _read(folder, numbers[-1])[1]}))
     raise SettingsError(
-        f"{folder.location}: no batch uses queues of broker {broker!r}; the brokers are {brokers}"
+        f"{folder.location}: no batch uses queues of broker {broker!r}; the brokers are {brokers}",
+        what="broker",
+        value=broker,
     )
 
 
@@ -306,7 +310,10 @@ def _decode(folder: Folder, number: int, topic: str) -> Stored:
     if stored != topic or not queues:
         raise SettingsError(
             f"{folder.location}/{number}{SUFFIX} belongs to topic {stored!r}, this query writes to "
-            f"{topic!r}; use another checkpoint"
+            f"{topic!r}; use another checkpoint",
+            what="topic",
+            value=stored,
+            limit=topic,
         )
     return queues, lost, left
 
@@ -326,8 +333,11 @@ def _read(
     except (ValueError, KeyError, TypeError) as error:
         raise SettingsError(
             f"{where} cannot be read as a choice of queues ({error}); if you delete it, rows that were "
-            f"already sent may be stored twice"
+            f"already sent may be stored twice",
+            what="queues",
+            value=where,
         ) from None
     if version != VERSION:
-        raise SettingsError(f"{where} was written by another release (version {version}); use that one")
+        text = f"{where} was written by another release (version {version}); use that one"
+        raise SettingsError(text, what="version", value=version, limit=VERSION)
     return str(stored), queues, lost, frozenset(left)

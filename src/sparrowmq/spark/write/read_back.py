@@ -180,5 +180,6 @@ async def _allowed(read: QueueRead) -> bytes | None:
         raise WriteRefusedError(
             f"queue {read.queue} may not be read, so it is unknown which rows an earlier run of this batch "
             f"stored. Allow the account to subscribe to the topic, then run it again. The broker said: "
-            f"{error}"
+            f"{error}",
+            value=error.code,
         ) from error

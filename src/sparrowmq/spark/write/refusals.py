@@ -20,7 +20,10 @@ _EVENTS: Final = {
 
 
 class WriteRefusedError(SparrowError):
-    """A broker accepts no more rows of a task; its text says why, and what to do."""
+    """A broker accepts no more rows of a task; its text says why, and what to do.
+
+    `value` is the code of the broker's answer; or `what` is the option that forbids to go on.
+    """
 
 
 class QueueLeftError(SparrowError):
@@ -79,4 +82,4 @@ def final(error: BrokerError, queue: MessageQueue, identity: RowIdentity) -> Spa
         )
     else:
         return error
-    return WriteRefusedError(f"{where}: {text}. The broker said: {error}")
+    return WriteRefusedError(f"{where}: {text}. The broker said: {error}", value=error.code)

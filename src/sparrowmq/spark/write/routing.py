@@ -91,7 +91,8 @@ def _by_topic(topic: str | pa.Array, count: int) -> Iterator[tuple[str, Rows]]:
         return
     codes, names = _coded(topic)
     if (codes < 0).any():
-        raise InvalidMessageError(f"row {int(np.argmax(codes < 0))}: the topic is null")
+        row = int(np.argmax(codes < 0))
+        raise InvalidMessageError(f"row {row}: the topic is null", part="topic", value=row)
     for code, name in enumerate(names):
         rows = every[codes == code]
         if not len(rows):
@@ -99,7 +100,8 @@ def _by_topic(topic: str | pa.Array, count: int) -> Iterator[tuple[str, Rows]]:
         try:
             check_topic_for_send(name)
         except InvalidNameError as error:
-            raise InvalidMessageError(f"row {int(rows[0])}: {error}") from None
+            row = int(rows[0])
+            raise InvalidMessageError(f"row {row}: {error}", part="topic", value=row) from None
         yield name, rows
 
 
@@ -137,7 +139,8 @@ def _choose_by_name(
     half = (broker_codes[rows] < 0) != (id_codes[rows] < 0)
     if half.any():
         row = int(rows[np.argmax(half)])
-        raise InvalidMessageError(f"row {row}: a queue needs both broker and queue_id, but one is null")
+        text = f"row {row}: a queue needs both broker and queue_id, but one is null"
+        raise InvalidMessageError(text, part="queue", value=row)
     pairs = broker_codes[rows].astype(np.int64) * len(numbers) + id_codes[rows]
     for pair in np.unique(pairs[broker_codes[rows] >= 0]):
         broker, queue_id = divmod(int(pair), len(numbers))

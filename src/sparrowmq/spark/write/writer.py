@@ -352,7 +352,7 @@ def _text(batch: pa.RecordBatch, name: str) -> pa.Array:
         return batch[name].cast(pa.string())
     except pa.ArrowInvalid:
         raise InvalidMessageError(
-            f"column {name!r} has bytes that are not UTF-8; RocketMQ's are text"
+            f"column {name!r} has bytes that are not UTF-8; RocketMQ's are text", part=name
         ) from None
 
 
