@@ -24,11 +24,11 @@ MATCHES: Final[dict[str, int]] = {
     "coordinator": 20,
     "core": 25,
     "protocol": 25,
-    "proxy": 30,
+    "proxy": 10,
     "runtime": 20,
     "spark": 130,
     "store": 10,
-    "transport": 35,
+    "transport": 15,
 }
 """How many texts of errors each package of tests matches, at most; the numbers may only fall."""
 MATCHES_ELSEWHERE: Final = 10

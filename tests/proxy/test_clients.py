@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.proxy.rig import publishing, subscribing
-from tests.support import run, traced_bytes
+from tests.support import about, run, traced_bytes
 
 from sparrowmq.client.base.tasks import TaskGroup
 from sparrowmq.core.clock import SystemClock
@@ -93,7 +93,7 @@ def test_number_of_clients_is_limited() -> None:
     async def main() -> None:
         clients = clients_of(clients_max=1)
         first = await introduced(clients, 1, publishing("t"))
-        with pytest.raises(ProxyRefusal, match="has 1 clients, which is its limit"):
+        with pytest.raises(ProxyRefusal, check=about(code=Code.TOO_MANY_REQUESTS)):
             await introduced(clients, 2, publishing("t"))
         again = await introduced(clients, 1, publishing("t"))
         await first.aclose()
@@ -136,7 +136,7 @@ def test_settings_of_a_client_that_does_not_read_are_soon_not_answered() -> None
             await asyncio.sleep(0)
         assert taken <= ANSWERS_MAX + 2
         assert memory.held > 0
-        with pytest.raises(ProxyRefusal, match="does not read"):
+        with pytest.raises(ProxyRefusal, check=about(code=Code.TOO_MANY_REQUESTS)):
             async for _ in commands:
                 pass
         assert memory.held == 0
@@ -164,9 +164,8 @@ def test_number_of_cancelled_calls_is_bounded(monkeypatch: pytest.MonkeyPatch) -
         for one in asked:
             held.check("10.0.0.1")
             held.add("10.0.0.1", one)
-        with pytest.raises(ProxyRefusal, match="gave up") as raised:
+        with pytest.raises(ProxyRefusal, check=about(code=Code.TOO_MANY_REQUESTS)):
             held.check("10.0.0.1")
-        assert raised.value.code == Code.TOO_MANY_REQUESTS
         held.check("10.0.0.2")
         asked[0].set_exception(ConnectionError())
         asked[1].set_result(None)

@@ -7,11 +7,11 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
-from tests.support import until
+from tests.support import about, until
 from tests.transport.conftest import Run
 from tests.transport.helpers import Peer, peer_of_server, serving
 
-from sparrowmq.core.errors import InvariantError
+from sparrowmq.core.errors import InvariantError, NoRoomError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command, encode
 from sparrowmq.transport import account
@@ -242,7 +242,7 @@ def test_a_client_that_is_behind_is_asked_and_told_nothing(run: Run) -> None:
             await until(lambda: "paused" in repr(conn))
             before = conn.unsent_bytes
             conn.notify(Command(40))
-            with pytest.raises(Exception, match="to read them; try again later"):
+            with pytest.raises(NoRoomError, check=about(what="unsent")):
                 await conn.call(Command(307), 5.0)
             assert conn.unsent_bytes <= before
 

@@ -134,9 +134,8 @@ class TestConnecting:
             address = f"127.0.0.1:{free_port()}"
             async with client_of() as client:
                 for _ in range(2):
-                    with pytest.raises(ConnectError, match=rf"{address}.*is it running there") as error:
+                    with pytest.raises(ConnectError, check=about(address=address)):
                         await client.call(address, Command(10), SECONDS)
-                    assert error.value.address == address
                 with pytest.raises(ConnectError):
                     await client.notify(address, Command(10))
                 assert client.in_flight == 0
@@ -147,7 +146,7 @@ class TestConnecting:
     def test_an_address_that_leads_nowhere(self, run: Run, address: str) -> None:
         async def main() -> None:
             async with client_of() as client:
-                with pytest.raises(ConnectError, match=address):
+                with pytest.raises(ConnectError, check=about(address=address)):
                     await client.call(address, Command(10), SECONDS)
 
         run(main())
@@ -158,10 +157,10 @@ class TestConnecting:
         async def main() -> None:
             with FullListener() as address:
                 async with client_of(connect_timeout=0.05) as client:
-                    with pytest.raises(ConnectError, match=r"within 0\.05 s.*reachable"):
+                    with pytest.raises(ConnectError, check=about(address=address, limit=0.05)):
                         await client.call(address, Command(10), SECONDS)
                 async with client_of() as client:
-                    with pytest.raises(RequestTimeoutError, match=r"could not be sent.*no connection yet"):
+                    with pytest.raises(RequestTimeoutError, check=about(value=10, limit=0.05)):
                         await client.call(address, Command(10), 0.05)
                     assert client.in_flight == 0
 
@@ -241,7 +240,8 @@ class TestWaiting:
             async with serving(handler) as server, client_of() as client:
                 await client.call(server.address, Command(10), SECONDS)
                 handler.on_request = lambda conn, request: None
-                with pytest.raises(RequestTimeoutError, match=rf"{server.address}.*\(310\) within 0\.02 s"):
+                expired = about(address=server.address, value=310, limit=0.02)
+                with pytest.raises(RequestTimeoutError, check=expired):
                     await client.call(server.address, Command(310), 0.02)
                 late = (await until(lambda: handler.chunks[1:]))[0][0]
                 handler.on_request = handler.echo
@@ -312,7 +312,7 @@ class TestWaiting:
                 unsent = connection._transport.get_write_buffer_size()
                 assert unsent < 20_000_000, "what the server does not take must wait with its caller"
                 assert client.call_nowait(address, Command(10), SECONDS) is None
-                with pytest.raises(RequestTimeoutError, match="the connection accepts no data"):
+                with pytest.raises(RequestTimeoutError, check=about(address=address, value=10, limit=0.02)):
                     await client.notify(address, Command(10), timeout=0.02)
                 go_on.set()
                 assert {answer.code for answer in await asyncio.gather(*calls)} == {0}
@@ -507,7 +507,7 @@ class TestClosing:
                 first, second = await asyncio.gather(*tasks, return_exceptions=True)
                 assert isinstance(first, ConnectionLostError)
                 assert isinstance(second, InvalidStateError)
-                with pytest.raises(InvalidStateError, match="was closed"):
+                with pytest.raises(InvalidStateError, check=about(what="closed")):
                     await client.call(address, Command(10), SECONDS)
                 await client.close()
                 assert "closed" in repr(client)
@@ -521,7 +521,7 @@ class TestClosing:
                 task = asyncio.create_task(client.call(address, Command(10), SECONDS))
                 await until(lambda: address in client._connecting)
                 await client.close()
-                with pytest.raises(ConnectionLostError, match="closed while connecting"):
+                with pytest.raises(ConnectionLostError, check=about(address=address)):
                     await task
 
         run(main())
@@ -636,7 +636,7 @@ def test_an_error_in_a_hook_fails_the_request_and_nothing_else(run: Run, when: s
     async def main() -> None:
         hook = Notes(when)
         async with serving(EchoHandler()) as server, client_of(hooks=(hook,)) as client:
-            with pytest.raises(ValueError, match="no"):
+            with pytest.raises(ValueError, check=about(args=("no",))):
                 await client.call(server.address, Command(10), SECONDS)
             hook.fails = "after"
             await until(lambda: client.in_flight == 0)
@@ -645,7 +645,7 @@ def test_an_error_in_a_hook_fails_the_request_and_nothing_else(run: Run, when: s
             hook.fails = "after"
             started = client.call_nowait(server.address, Command(10), SECONDS)
             assert started is not None
-            with pytest.raises(ValueError, match="no"):
+            with pytest.raises(ValueError, check=about(args=("no",))):
                 await started
             cancelled = client.call_nowait(server.address, Command(10), SECONDS)
             assert cancelled is not None

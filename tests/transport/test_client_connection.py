@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.support import run, until
+from tests.support import about, run, until
 from tests.transport.helpers import answer_to
 
 from sparrowmq.core.errors import ConnectionLostError, RequestTimeoutError
@@ -126,7 +126,7 @@ def test_bytes_that_are_no_frame_end_it(caplog: pytest.LogCaptureFixture) -> Non
         assert line.connection.closed
         assert line.wire.ends == ["close"]
         assert "closing the connection to 10.0.0.1:10911" in caplog.text
-        with pytest.raises(ConnectionLostError, match=r"10\.0\.0\.1:10911 closed .* HEART_BEAT"):
+        with pytest.raises(ConnectionLostError, check=about(address="10.0.0.1:10911", value=34)):
             await call
 
     flow(test)

@@ -113,11 +113,9 @@ class TestPendingCalls:
             short = [calls.start(1, 0.05, 105), calls.start(2, 0.06, 105, waited=0.02)]
             long = calls.start(3, 20.0, 105)
             for number, future in enumerate(short, 1):
-                named = (
-                    rf"1\.2\.3\.4:5 .*GET_ROUTEINFO_BY_TOPIC \(105\) number {number} of 10\.0\.0\.7:51234 "
-                )
-                with pytest.raises(RequestTimeoutError, match=named):
+                with pytest.raises(RequestTimeoutError, check=about(address="1.2.3.4:5", value=105)) as late:
                     await future
+                assert f"(105) number {number} of 10.0.0.7:51234" in str(late.value)
             assert loop.time() - started >= 0.05
             assert not long.done()
             assert bound.used == len(calls) == 1
@@ -140,10 +138,7 @@ class TestPendingCalls:
             futures[1].cancel()
             calls.fail("it broke")
             for future in (futures[0], futures[2]):
-                with pytest.raises(
-                    ConnectionLostError,
-                    match=r"it broke.*SEND_MESSAGE_V2 \(310\) number [02] .*may or may not",
-                ):
+                with pytest.raises(ConnectionLostError, check=about(address="peer", value=310)):
                     await future
             assert bound.used == len(calls) == 0
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import resource
 import socket
 
 import pytest
-from tests.support import until
+from tests.support import about, until
 from tests.transport.conftest import Run
 from tests.transport.helpers import EchoHandler, Peer, peer_of_server, serving
 
@@ -29,12 +30,9 @@ def test_a_port_in_use_is_named_with_the_next_step(run: Run) -> None:
     async def main() -> None:
         async with serving(EchoHandler()) as server:
             second = Server(EchoHandler(), port=server.port)
-            with pytest.raises(
-                ListenError, match=rf"127\.0\.0\.1:{server.port} is in use .* another port"
-            ) as error:
+            taken = about(address=server.address, value=errno.EADDRINUSE, retryable=False)
+            with pytest.raises(ListenError, check=taken):
                 await second.start()
-            assert error.value.address == server.address
-            assert not error.value.retryable
             await second.close()
 
     run(main())
@@ -43,7 +41,7 @@ def test_a_port_in_use_is_named_with_the_next_step(run: Run) -> None:
 def test_two_servers_cannot_share_a_port_through_the_wildcard_address(run: Run) -> None:
     async def main() -> None:
         async with serving(EchoHandler()) as server:
-            with pytest.raises(ListenError, match="is in use"):
+            with pytest.raises(ListenError, check=about(value=errno.EADDRINUSE)):
                 await Server(EchoHandler(), host="0.0.0.0", port=server.port).start()
 
     run(main())
@@ -65,7 +63,7 @@ def test_a_port_with_lingering_connections_can_be_had_again(run: Run) -> None:
 @pytest.mark.parametrize("host", ["203.0.113.77", "no-such-host.invalid"])
 def test_an_address_of_another_machine_is_refused(run: Run, host: str) -> None:
     async def main() -> None:
-        with pytest.raises(ListenError, match=rf"{host}:0 is not an address of this machine"):
+        with pytest.raises(ListenError, check=about(address=f"{host}:0")):
             await Server(EchoHandler(), host=host).start()
 
     run(main())
@@ -74,7 +72,7 @@ def test_an_address_of_another_machine_is_refused(run: Run, host: str) -> None:
 def test_a_server_starts_once(run: Run) -> None:
     async def main() -> None:
         async with serving(EchoHandler()) as server:
-            with pytest.raises(InvalidStateError, match="started before"):
+            with pytest.raises(InvalidStateError, check=about(what="started")):
                 await server.start()
         with pytest.raises(InvalidStateError):
             await server.start()
@@ -112,7 +110,7 @@ def test_a_server_that_never_started_closes(run: Run) -> None:
     async def main() -> None:
         server = Server(EchoHandler())
         await server.close()
-        with pytest.raises(InvalidStateError, match="make a new one"):
+        with pytest.raises(InvalidStateError, check=about(what="started")):
             await server.start()
 
     run(main())

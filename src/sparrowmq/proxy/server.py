@@ -173,7 +173,9 @@ class Proxy:
         if credentials(self._client_settings, os.environ) is None:
             raise SettingsError(
                 "authenticationEnabled: the proxy needs the account of a super user for that; type "
-                "sparrow --access-key NAME --secret-key SECRET proxy"
+                "sparrow --access-key NAME --secret-key SECRET proxy",
+                "authenticationEnabled",
+                other="accessKey",
             )
         return Accounts(instance, self._clock).check
 

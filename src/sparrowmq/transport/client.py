@@ -282,18 +282,21 @@ class RemotingClient:
                 f"request {request_name(code)} could not be sent to {addr} within {timeout:.3g} s: "
                 f"{'the connection accepts no data' if addr in self._connections else 'no connection yet'}",
                 address=addr,
+                value=code,
+                limit=timeout,
             ) from None
         if connection.closed:
             raise ConnectionLostError(
                 f"the connection to {addr} closed before request {request_name(code)} could be sent",
                 address=addr,
+                value=code,
             )
         return connection
 
     async def _connect(self, addr: str) -> ClientConnection:
         """A new connection; concurrent callers share it, and cancelling one of them does not stop it."""
         if self._closed:
-            raise InvalidStateError("this client was closed; make a new one")
+            raise InvalidStateError("this client was closed; make a new one", what="closed")
         task = self._connecting.get(addr)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._open(addr))
@@ -341,6 +344,7 @@ class RemotingClient:
                 f"no connection to {addr} within {self._connect_timeout:g} s; check that the address is "
                 f"correct and reachable",
                 address=addr,
+                limit=self._connect_timeout,
             ) from None
         except OSError as error:
             raise ConnectError(_refusal(addr, error, tls is not None), address=addr) from None

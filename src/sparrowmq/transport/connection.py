@@ -289,7 +289,8 @@ class Connection(asyncio.Protocol):
         """
         if not self.closed and (self.is_behind or not self.has_room(len(command.body))):
             raise NoRoomError(
-                f"{self.unsent_bytes} bytes wait for client {self.address} to read them; try again later"
+                f"{self.unsent_bytes} bytes wait for client {self.address} to read them; try again later",
+                what="unsent",
             )
         if not self._in_flight.try_acquire():
             raise NoRoomError(

@@ -152,6 +152,7 @@ class PendingCalls:
                         f"{self._name(opaque, code)} was answered; the request may or may not have been "
                         f"executed",
                         address=self._peer,
+                        value=code,
                     )
                 )
 
@@ -174,6 +175,8 @@ class PendingCalls:
                         f"no answer from {self._peer} to request {self._name(opaque, code)} within "
                         f"{timeout:.3g} s; the request may or may not have been executed",
                         address=self._peer,
+                        value=code,
+                        limit=timeout,
                     )
                 )
         if out and self._on_expired is not None:

@@ -166,7 +166,8 @@ class Listener(Generic[C]):
         second time.
         """
         if self._listener is not None or self._stopping:
-            raise InvalidStateError(f"the server on {self.address} was started before; make a new one")
+            text = f"the server on {self.address} was started before; make a new one"
+            raise InvalidStateError(text, what="started")
         loop = asyncio.get_running_loop()
         self.watch = watch_of(loop)
         sock = await self._bind(loop)
@@ -343,7 +344,7 @@ class Listener(Generic[C]):
             text = f"is not an address of this machine ({error.strerror}); choose one that is, or 127.0.0.1"
         else:
             text = f"cannot be listened on: {error}"
-        return ListenError(f"{self.address} {text}", address=self.address)
+        return ListenError(f"{self.address} {text}", address=self.address, value=error.errno)
 
     def _plan_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sweep_timer = loop.call_later(self.idle_seconds / IDLE_ROUNDS, self._sweep, loop)

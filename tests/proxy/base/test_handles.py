@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.errors import ProxyRefusal
 from sparrowmq.proxy.base.handles import HalfPlace, parse_handle, parse_transaction_id
@@ -25,9 +26,8 @@ def test_handles_have_the_format_of_apaches_proxy() -> None:
 
 def test_expired_handle_is_refused() -> None:
     assert parse_handle(TEXT, 1_700_000_059_999).receipt.offset == 9
-    with pytest.raises(ProxyRefusal, match="expired 1 ms ago") as raised:
+    with pytest.raises(ProxyRefusal, check=about(code=Code.INVALID_RECEIPT_HANDLE)):
         parse_handle(TEXT, 1_700_000_060_001)
-    assert raised.value.code == Code.INVALID_RECEIPT_HANDLE
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import traced_bytes
+from tests.support import about, traced_bytes
 
 from sparrowmq.proxy.http2 import frames
 from sparrowmq.proxy.http2.frames import Frame, FrameCutter, Http2Error
@@ -32,27 +32,25 @@ def test_frames_are_parsed_from_pieces_of_any_size(sent: list[Frame], size: int)
 def test_too_long_frame_is_refused_by_its_header() -> None:
     cutter = FrameCutter()
     cutter.feed((frames.FRAME_BYTES_MAX + 1).to_bytes(3, "big") + bytes(6))
-    with pytest.raises(Http2Error, match="the limit is 65536") as raised:
+    with pytest.raises(Http2Error, check=about(code=frames.FRAME_SIZE_ERROR)):
         cutter.next()
-    assert raised.value.code == frames.FRAME_SIZE_ERROR
 
 
 def test_padding_is_removed() -> None:
     assert frames.unpadded(frames.PADDED, b"\x02abcd\0\0") == b"abcd"
     assert frames.unpadded(0, b"\x02ab") == b"\x02ab"
     for wrong in (b"", b"\x04abc"):
-        with pytest.raises(Http2Error, match="padding"):
+        with pytest.raises(Http2Error, check=about(code=frames.PROTOCOL_ERROR)):
             frames.unpadded(frames.PADDED, wrong)
 
 
 def test_settings_are_parsed() -> None:
     values = {frames.INITIAL_WINDOW_SIZE: 70_000, frames.MAX_FRAME_SIZE: 2**20}
     assert dict(frames.parse_settings(frames.settings_frame(values)[9:])) == values
-    with pytest.raises(Http2Error, match="SETTINGS of 5 bytes"):
+    with pytest.raises(Http2Error, check=about(code=frames.FRAME_SIZE_ERROR)):
         frames.parse_settings(bytes(5))
-    with pytest.raises(Http2Error, match="101 entries, the limit is 100") as raised:
+    with pytest.raises(Http2Error, check=about(code=frames.ENHANCE_YOUR_CALM)):
         frames.parse_settings(bytes(6 * 101))
-    assert raised.value.code == frames.ENHANCE_YOUR_CALM
 
 
 def test_parsed_data_is_freed() -> None:

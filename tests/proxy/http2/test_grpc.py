@@ -9,6 +9,7 @@ import hpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.proxy.http2 import grpc
 from sparrowmq.proxy.http2.grpc import GrpcError, MessageCutter
@@ -24,16 +25,14 @@ def test_messages_are_parsed_from_pieces_of_any_size(messages: list[bytes], size
 
 
 def test_too_large_message_is_refused_by_its_length() -> None:
-    with pytest.raises(GrpcError, match="a message of 11 bytes, the limit is 10") as raised:
+    with pytest.raises(GrpcError, check=about(code=grpc.RESOURCE_EXHAUSTED)):
         MessageCutter(10).feed(b"\0\0\0\0\x0b")
-    assert raised.value.code == grpc.RESOURCE_EXHAUSTED
 
 
 def test_number_of_messages_per_frame_is_bounded() -> None:
     """An empty message takes only five bytes."""
-    with pytest.raises(GrpcError, match="more than 1024 messages at once") as raised:
+    with pytest.raises(GrpcError, check=about(code=grpc.RESOURCE_EXHAUSTED)):
         MessageCutter(10).feed(bytes(5 * 1025))
-    assert raised.value.code == grpc.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def test_timeouts_are_parsed(text: str, seconds: float | None) -> None:
 
 @pytest.mark.parametrize("text", ["5", "S", "123456789S", "-1S", "5s"])
 def test_invalid_timeouts_are_refused(text: str) -> None:
-    with pytest.raises(GrpcError, match="grpc-timeout"):
+    with pytest.raises(GrpcError, check=about(code=grpc.INTERNAL)):
         grpc.timeout_seconds(text)
 
 

@@ -8,7 +8,7 @@ import hpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import traced_bytes
+from tests.support import about, traced_bytes
 
 from sparrowmq.proxy.http2 import frames
 from sparrowmq.proxy.http2.frames import Http2Error
@@ -58,18 +58,16 @@ def test_random_bytes_are_decoded_or_refused(block: bytes) -> None:
     ],
 )
 def test_invalid_header_blocks_are_refused(block: bytes) -> None:
-    with pytest.raises(Http2Error, match="not HPACK") as raised:
+    with pytest.raises(Http2Error, check=about(code=frames.COMPRESSION_ERROR)):
         HeaderDecoder(64 * 1024).decode(block)
-    assert raised.value.code == frames.COMPRESSION_ERROR
 
 
 def test_too_large_headers_are_refused() -> None:
     """Includes large headers that a few bytes repeat."""
     decoder = HeaderDecoder(16 * 1024)
     start = hpack.Encoder().encode([("x", "y" * 3000)])
-    with pytest.raises(Http2Error, match="more than 16384 bytes") as raised:
+    with pytest.raises(Http2Error, check=about(code=frames.ENHANCE_YOUR_CALM)):
         decoder.decode(start + b"\xbe" * 10)
-    assert raised.value.code == frames.ENHANCE_YOUR_CALM
     assert TABLE_BYTES_MAX == 4096
 
 
@@ -101,6 +99,5 @@ def test_long_huffman_texts_are_not_cached() -> None:
 
 
 def test_huffman_text_that_is_too_slow_to_decode_is_refused() -> None:
-    with pytest.raises(Http2Error, match="a header text of") as raised:
+    with pytest.raises(Http2Error, check=about(code=frames.ENHANCE_YOUR_CALM)):
         HeaderDecoder(32 * 1024).decode(huffman(AAAAAAAA * 6600))
-    assert raised.value.code == frames.ENHANCE_YOUR_CALM
