@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.rig import Rig, connection, pull_ext, send_command
-from tests.support import run, until
+from tests.support import about, run, until
 
 from sparrowmq.broker.parts import BrokerParts
 from sparrowmq.broker.server import Broker
@@ -96,7 +96,7 @@ def test_new_policy_reaches_pulls_and_members(tmp_path: Path) -> None:
 def test_server_runs_these_parts(tmp_path: Path) -> None:
     async def main() -> None:
         broker = Broker(BrokerSettings(store_path_root_dir=tmp_path, listen_port=0))
-        with pytest.raises(InvalidStateError, match="not started"):
+        with pytest.raises(InvalidStateError, check=about(what="started")):
             _ = broker.parts
         await broker.start()
         try:

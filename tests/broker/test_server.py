@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import threading
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.broker.rig import pull_ext, send_command
-from tests.support import run, until
+from tests.support import about, run, until
 
 from sparrowmq.broker.replication.master import listen
 from sparrowmq.broker.server import Broker, listen_for_slaves
@@ -379,7 +380,7 @@ def test_broker_address_may_be_a_host_name(tmp_path: Path) -> None:
 
 def test_unresolvable_host_name_is_reported(tmp_path: Path) -> None:
     broker = Broker(settings(tmp_path, broker_ip1="no-such-host.invalid"))
-    with pytest.raises(SettingsError, match=r"brokerIP1=no-such-host\.invalid: this name does not resolve"):
+    with pytest.raises(SettingsError, check=about(setting="brokerIP1", value="no-such-host.invalid")):
         run(broker.start())
     assert broker.port == 0
 
@@ -614,7 +615,7 @@ def test_master_uses_another_replication_port_when_the_usual_one_is_used(
         assert found.getsockname()[1] not in (0, number)
         found.close()
         assert f"port {number} is in use, so slaves connect to port " in caplog.text
-        with pytest.raises(ListenError, match=f"cannot listen for slaves on 127.0.0.1:{number}"):
+        with pytest.raises(ListenError, check=about(address=f"127.0.0.1:{number}", value=errno.EADDRINUSE)):
             listen_for_slaves(BrokerSettings(ha_listen_port=number), 1)
     finally:
         taken.close()

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.support import run, until
+from tests.support import about, run, until
 
 from sparrowmq import aio
 from sparrowmq.core.errors import SparrowError
@@ -102,7 +102,7 @@ def test_one_that_cannot_start_stops_all_and_is_named(tmp_path: Path) -> None:
             port = str(taken.getsockname()[1])
             second = PlannedBroker(second.name, second.store, {**second.texts, "listenPort": port})
             cluster = BrokerCluster(NameServerSettings(listen_port=0), [first, second], lambda text: None)
-            with pytest.raises(SparrowError, match=rf"broker-b did not start: .*{port}"):
+            with pytest.raises(SparrowError, check=about(what="broker", value="broker-b")):
                 await cluster.start()
             assert [broker.pid for broker in cluster.brokers] == [0, 0]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.runtime.configure import (
@@ -144,14 +145,14 @@ def test_loopback_is_not_warned_of() -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"none\.conf cannot be read: No such file"):
+    with pytest.raises(SettingsError, check=about(what="file", value=tmp_path / "none.conf")):
         broker_settings(Sources(file=tmp_path / "none.conf"))
 
 
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     conf = tmp_path / "b.conf"
     conf.write_bytes(b"brokerName=\xff\xfe")
-    with pytest.raises(SettingsError, match="not UTF-8 text"):
+    with pytest.raises(SettingsError, check=about(what="file", value=conf)):
         read_settings_file(conf)
 
 
@@ -165,7 +166,7 @@ def test_a_byte_order_mark_belongs_to_no_name(tmp_path: Path, name: str) -> None
 def test_errors_name_the_place(tmp_path: Path) -> None:
     conf = tmp_path / "b.toml"
     conf.write_text("x = [")
-    with pytest.raises(SettingsError, match=r"b\.toml: this is not TOML"):
+    with pytest.raises(SettingsError, check=about(what="file", value=conf)):
         read_settings_file(conf)
     sources = Sources(environment={"SPARROW_LISTEN_PORT": "x"}, assignments=["nope=1"])
     with pytest.raises(SettingsError) as caught:

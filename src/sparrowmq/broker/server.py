@@ -121,7 +121,7 @@ class Broker:
     def parts(self) -> BrokerParts:
         """The parts of the broker. Raises `InvalidStateError` before it was started."""
         if self._parts is None:
-            raise InvalidStateError("the broker was not started; call start() first")
+            raise InvalidStateError("the broker was not started; call start() first", what="started")
         return self._parts
 
     @property
@@ -385,7 +385,9 @@ def listen_for_slaves(settings: BrokerSettings, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         raise ListenError(
             f"cannot listen for slaves on {settings.bind_address}:{wanted}: {error}; set haListenPort to a "
-            "free port"
+            "free port",
+            address=f"{settings.bind_address}:{wanted}",
+            value=getattr(error, "errno", None),
         ) from error
 
 

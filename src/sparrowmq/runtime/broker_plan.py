@@ -46,12 +46,17 @@ def plan_brokers(
     `SettingsError` for ports above 65535, and if the first broker is a slave.
     """
     if not 1 <= count <= BROKERS_MAX:
-        raise SettingsError(f"--brokers {count}: give a number from 1 to {BROKERS_MAX}")
+        text = f"--brokers {count}: give a number from 1 to {BROKERS_MAX}"
+        raise SettingsError(text, "--brokers", count, limit=BROKERS_MAX)
     if not 1 <= replicas <= REPLICAS_MAX:
-        raise SettingsError(f"--replicas {replicas}: give a number from 1 to {REPLICAS_MAX}")
+        text = f"--replicas {replicas}: give a number from 1 to {REPLICAS_MAX}"
+        raise SettingsError(text, "--replicas", replicas, limit=REPLICAS_MAX)
     if replicas > 1 and settings.is_slave:
         raise SettingsError(
-            f"--replicas {replicas}: not possible with brokerRole=SLAVE: a slave cannot have slaves"
+            f"--replicas {replicas}: not possible with brokerRole=SLAVE: a slave cannot have slaves",
+            "--replicas",
+            replicas,
+            other="brokerRole",
         )
     planned = []
     for index in range(count):
@@ -107,6 +112,9 @@ def _port(setting: str, port: int, name: str) -> int:
     if port > PORT_MAX:
         raise SettingsError(
             f"{name} would have {setting}={port}, and ports end at {PORT_MAX}; "
-            f"start with a lower one, or with 0 for any free ones"
+            f"start with a lower one, or with 0 for any free ones",
+            setting,
+            port,
+            limit=PORT_MAX,
         )
     return port

@@ -72,7 +72,8 @@ class BrokerProcess:
             process.stdin.write(json.dumps({"broker": self.texts, "nameserver": None}).encode() + b"\n")
             answer = await self._answer(process)
             if "error" in answer:
-                raise SparrowError(f"{self.name} did not start: {answer['error']}")
+                text = f"{self.name} did not start: {answer['error']}"
+                raise SparrowError(text, what="broker", value=self.name)
         except BaseException:
             await self.stop()
             raise

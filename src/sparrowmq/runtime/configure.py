@@ -52,13 +52,15 @@ def read_settings_file(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
     except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}; give another file with -c") from error
+        text = f"{path} cannot be read: {error.strerror}; give another file with -c"
+        raise SettingsError(text, what="file", value=path) from error
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+        text = f"{path} is not UTF-8 text: {error.reason} at byte {error.start}"
+        raise SettingsError(text, what="file", value=path) from error
     try:
         return parse_toml(text) if path.suffix == ".toml" else parse_properties(text)
     except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from error
+        raise SettingsError(f"{path}: {error}", what="file", value=path) from error
 
 
 def _layers(settings_class: type, sources: Sources, prefix: str) -> list[Layer]:

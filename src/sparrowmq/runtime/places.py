@@ -40,6 +40,8 @@ def prepare_data(root: Path) -> list[str]:
             ]
     except OSError as error:
         raise SettingsError(
-            f"{root} cannot be used for data: {error.strerror}; give another directory with --data"
+            f"{root} cannot be used for data: {error.strerror}; give another directory with --data",
+            "--data",
+            root,
         ) from None
     return []

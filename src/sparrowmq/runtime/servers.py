@@ -169,7 +169,7 @@ class LocalServers:
         """Start or restart the broker, with the settings of the first start and the same port."""
         settings = self._broker_settings
         if settings is None or self._broker is not None:
-            raise InvalidStateError("there is no stopped broker to start")
+            raise InvalidStateError("there is no stopped broker to start", what="broker")
         if not settings.namesrv_addr and self._nameserver is not None:
             settings = replace(settings, namesrv_addr=self._nameserver.address)
         self._broker = broker = Broker(settings, clock=self._clock, log_levels=self._log_levels)

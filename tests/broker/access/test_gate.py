@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.broker.doubles import FakeConnection
-from tests.support import run, until
+from tests.support import about, run, until
 
 from sparrowmq import aio
 from sparrowmq.broker.access.callers import Principal
@@ -117,9 +117,8 @@ class TestAuth:
                     "p", settings=ProducerSettings(**where, **alice, retries=0)
                 ) as sender:
                     await sender.send(Message("Orders", b"x"))
-                    with pytest.raises(BrokerError, match="has no permission to access Topic:Other") as error:
+                    with pytest.raises(BrokerError, check=about(code=16)):
                         await sender.send(Message("Other", b"x"))
-                    assert error.value.code == 16
                 await until(lambda: got == [b"x"])
             with pytest.raises(BrokerError, match=r"access Cluster:DefaultCluster from 127\.0\.0\.1"):
                 async with aio.Admin(settings=ClientSettings(**where, **alice)) as administrator:
@@ -381,11 +380,15 @@ class TestSettings:
         assert self.gate(tmp_path) == (None, None)
 
     def test_missing_settings_are_named(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingsError, match="there is no user; name the first with"):
+        with pytest.raises(
+            SettingsError, check=about(setting="authenticationEnabled", other="initAuthenticationUser")
+        ):
             self.gate(tmp_path, authentication_enabled=True)
 
     def test_authorization_needs_authentication(self) -> None:
-        with pytest.raises(SettingsError, match="set authenticationEnabled=true too"):
+        with pytest.raises(
+            SettingsError, check=about(setting="authorizationEnabled", other="authenticationEnabled")
+        ):
             BrokerSettings(authorization_enabled=True)
 
     def test_secrets_are_not_shown(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.protocol.recorded import command as command_of
 from tests.protocol.recorded import exchanges
+from tests.support import about
 
 from sparrowmq.broker.access.auth_needs import Need
 from sparrowmq.broker.access.policies import (
@@ -128,7 +129,7 @@ class TestWho:
         assert root.refusal(HOST, claimed, both, lambda: wanted) is None
         assert parse_codes(" 28, 34,", "x") == {28, 34}
         for wrong in ("a", "28,-1", "9" * 5000):
-            with pytest.raises(SettingsError, match=f"authenticationWhitelist={wrong}"):
+            with pytest.raises(SettingsError, check=about(setting="authenticationWhitelist", value=wrong)):
                 parse_codes(wrong, "authenticationWhitelist")
 
 

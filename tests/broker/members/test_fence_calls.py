@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.broker.doubles import FakeClock, FakeConnection
 from tests.broker.rig import Rig, connection, pull_ext, send_command
-from tests.support import run, until
+from tests.support import about, run, until
 
 from sparrowmq.broker.members.fence import NOBODY
 from sparrowmq.broker.members.fence_calls import Fence
@@ -362,7 +362,7 @@ def test_invalid_policy_file_stops_the_broker(tmp_path: Path, text: str) -> None
     path = tmp_path / "groupPolicies.json"
     path.write_text(text)
     clock = FakeClock()
-    with pytest.raises(StoreCorruptError, match="is not a table of group policies"):
+    with pytest.raises(StoreCorruptError, check=about(what="table", value=path)):
         Fence(ConfigFile(path), "broker-a", ClientTable(), LockTable(clock), clock)
 
 

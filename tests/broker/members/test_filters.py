@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.broker.doubles import FakeClock
 from tests.broker.rig import connection
-from tests.support import steps
+from tests.support import about, steps
 
 from sparrowmq.broker.members import filters
 from sparrowmq.broker.members.filters import (
@@ -214,7 +214,7 @@ def test_unsupported_expression_in_the_file_is_ignored(table: Table) -> None:
 @pytest.mark.parametrize("text", ["5", '{"T": {"groupFilterData": 1}}'])
 def test_invalid_file_prevents_the_start(table: Table, text: str) -> None:
     table.path.write_text(f'{{"filterDataByTopic": {text}}}')
-    with pytest.raises(StoreCorruptError, match="not a table of consumer filters"):
+    with pytest.raises(StoreCorruptError, check=about(what="table")):
         table.reopened()
 
 
@@ -229,7 +229,7 @@ def test_tags_match_by_code_and_no_tag_matches_everything() -> None:
 def test_unknown_types_and_empty_expressions_are_refused() -> None:
     with pytest.raises(InvalidExpressionError, match="'FOO' is unknown; known: TAG, SQL92"):
         compile_filter("FOO", "a = 1")
-    with pytest.raises(InvalidExpressionError, match="is empty"):
+    with pytest.raises(InvalidExpressionError, check=about(position=0, token="")):
         wanted_filter(SQL92, "")
 
 

@@ -93,12 +93,13 @@ def import_accounts(texts: Mapping[str, bytes]) -> Imported:
             for entry in _list(document, ACCOUNTS):
                 user, acl = _account(entry, remarks)
                 if user.username in users:
-                    raise SettingsError(f"the account {user.username!r} is defined twice")
+                    problem = f"the account {user.username!r} is defined twice"
+                    raise SettingsError(problem, what="account", value=user.username)
                 users[str(user.username)] = user
                 if acl.policies:
                     acls[str(acl.subject)] = acl
         except SettingsError as error:
-            raise SettingsError(f"{name}: {error}") from None
+            raise SettingsError(f"{name}: {error}", what=error.what, value=error.value) from None
     return Imported(users, acls, remarks)
 
 

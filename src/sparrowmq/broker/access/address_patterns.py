@@ -106,4 +106,5 @@ def _match(places: list[Place], host: str) -> bool:
 
 
 def _wrong(text: str, why: str) -> SettingsError:
-    return SettingsError(f"{text!r} is not an address pattern: {why}; write 10.0.0.5, 10.0.0.* or *")
+    wording = f"{text!r} is not an address pattern: {why}; write 10.0.0.5, 10.0.0.* or *"
+    return SettingsError(wording, what="address", value=text)

@@ -65,7 +65,8 @@ class AuthStore:
                 self.acls[subject] = acl = convert(value, AclInfo)
                 self.tables.policies[subject] = parse_policies(acl)
         except (Refused, ProtocolError, SettingsError) as error:
-            raise SettingsError(f"{directory}: users or policies cannot be used: {error}") from None
+            text = f"{directory}: users or policies cannot be used: {error}"
+            raise SettingsError(text, what="users", value=directory) from None
 
     def __repr__(self) -> str:
         return f"<AuthStore {len(self.tables.users)} users, {len(self.acls)} with policies>"
@@ -131,7 +132,7 @@ class AuthStore:
         except (ValueError, KeyError, TypeError):
             user = password = None
         if not isinstance(user, str) or not isinstance(password, str) or not user or not password:
-            raise SettingsError(f'{name}: write {{"{keys[0]}":"…","{keys[1]}":"…"}}')
+            raise SettingsError(f'{name}: write {{"{keys[0]}":"…","{keys[1]}":"…"}}', name)
         if user not in self.tables.users:
             self._put_user(UserInfo(user, password, SUPER, ENABLED))
         return user, password

@@ -119,7 +119,9 @@ def make_gate(
     if not store.tables.users:
         raise SettingsError(
             "authenticationEnabled=true, but there is no user; name the first with "
-            'initAuthenticationUser={"username":"…","password":"…"}'
+            'initAuthenticationUser={"username":"…","password":"…"}',
+            "authenticationEnabled",
+            other="initAuthenticationUser",
         )
     rules = AccessRules(
         settings.authorization_enabled,

@@ -220,7 +220,7 @@ class InnerStore:
     def check(self) -> None:
         """Raise `StoreError` when the store accepts no more messages."""
         if self._flusher.failed is not None:
-            raise StoreError(f"the disk failed: {self._flusher.failed}")
+            raise StoreError(f"the disk failed: {self._flusher.failed}", what="disk")
 
     def append(self, message: InnerMessage, queue: ConsumeQueue, now_ms: int) -> int:
         """Add a message to the current chunk; returns its future physical offset.

@@ -94,7 +94,9 @@ class Holds:
             }
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StoreCorruptError(
-                f"{file.path} is not a table of holds ({error!r}); restore or remove it"
+                f"{file.path} is not a table of holds ({error!r}); restore or remove it",
+                what="table",
+                value=file.path,
             ) from error
 
     def held(self) -> int | None:

@@ -81,7 +81,9 @@ class Fence:
         except msgspec.ValidationError as error:
             raise StoreCorruptError(
                 f"{file.path} is not a table of group policies ({error}); restore it: without it members "
-                "that lost their queues could still consume from them"
+                "that lost their queues could still consume from them",
+                what="table",
+                value=file.path,
             ) from error
         self.groups = {one.group: ManagedGroup(one, broker_name) for one in found.policies}
         self._retired = dict(found.retired)

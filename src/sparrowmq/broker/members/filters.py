@@ -189,7 +189,9 @@ class ConsumerFilters:
             self._load(msgspec.convert(stored, dict[str, _Topic], strict=False))
         except msgspec.ValidationError as error:
             raise StoreCorruptError(
-                f"{file.path} is not a table of consumer filters ({error}); restore or remove it"
+                f"{file.path} is not a table of consumer filters ({error}); restore or remove it",
+                what="table",
+                value=file.path,
             ) from error
 
     def _load(self, topics: dict[str, _Topic]) -> None:

@@ -60,20 +60,23 @@ class SlaveFacts(NamedTuple):
 def check(slave: SlaveFacts, master: MasterFacts) -> None:
     """Raise `CannotFollowError` if the slave must not copy this master's log."""
     if master.role == "SLAVE":
-        raise CannotFollowError("it is a slave itself; follow its master")
+        raise CannotFollowError("it is a slave itself; follow its master", what="brokerRole")
     if master.cluster is not None and master.cluster != slave.cluster:
         raise CannotFollowError(
             f"it belongs to cluster {master.cluster}, this broker to {slave.cluster}: correct "
-            "brokerClusterName or haMasterAddress"
+            "brokerClusterName or haMasterAddress",
+            what="brokerClusterName",
         )
     if master.name is not None and master.name != slave.name:
         raise CannotFollowError(
-            f"its brokerName is {master.name}, this broker's is {slave.name}: a slave has its master's name"
+            f"its brokerName is {master.name}, this broker's is {slave.name}: a slave has its master's name",
+            what="brokerName",
         )
     if master.file_bytes is not None and master.file_bytes != slave.file_bytes:
         raise CannotFollowError(
             f"its mappedFileSizeCommitLog is {master.file_bytes}, this broker's is {slave.file_bytes}: set "
-            "it to the master's value, with an empty store"
+            "it to the master's value, with an empty store",
+            what="mappedFileSizeCommitLog",
         )
     if slave.is_empty:
         return
@@ -81,12 +84,18 @@ def check(slave: SlaveFacts, master: MasterFacts) -> None:
         raise CannotFollowError(
             f"its log ends at {master.end} and this broker's at {slave.end}: this broker has "
             f"{slave.end - master.end} bytes that the master lacks. Compare their messages; then either make "
-            "this broker the master, or empty its store, so that it copies the log again"
+            "this broker the master, or empty its store, so that it copies the log again",
+            what="end",
+            value=slave.end,
+            limit=master.end,
         )
     if master.start is not None and slave.end < master.start:
         raise CannotFollowError(
             f"its log begins at {master.start} and this broker's ends at {slave.end}: this broker was away "
-            "for longer than the master keeps its log. Empty its store, so that it copies the log again"
+            "for longer than the master keeps its log. Empty its store, so that it copies the log again",
+            what="start",
+            value=slave.end,
+            limit=master.start,
         )
 
 
@@ -97,7 +106,9 @@ def check_same_record(position: int, own: bytes, of_master: bytes | None) -> Non
         raise CannotFollowError(
             f"the record at {position}, this broker's last one, is different there: their logs have "
             f"diverged. Compare their messages; then empty this broker's store, so that it copies the log "
-            f"again"
+            f"again",
+            what="record",
+            value=position,
         )
 
 

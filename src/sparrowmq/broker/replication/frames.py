@@ -101,7 +101,9 @@ class PacketReader:
             if not 0 <= self._left <= PACKET_BYTES_MAX or self._position < 0:
                 raise ProtocolError(
                     f"a packet of {self._left} bytes for position {self._position} does not belong to the "
-                    f"HA protocol; check that the address is that of a master's HA port (haListenPort)"
+                    f"HA protocol; check that the address is that of a master's HA port (haListenPort)",
+                    what="packet",
+                    value=self._left,
                 )
             if not self._left:
                 pieces.append(Piece(self._position, b""))

@@ -68,7 +68,8 @@ class Queues(dict[int, "ConsumeQueue"]):
 
     def __missing__(self, queue_id: int) -> ConsumeQueue:
         if not 0 <= queue_id < self._count:
-            raise NoTopicError(f"queue {queue_id}: the topic has {self._count} queues")
+            text = f"queue {queue_id}: the topic has {self._count} queues"
+            raise NoTopicError(text, what="queue", value=queue_id, limit=self._count)
         queue = self[queue_id] = self._open(queue_id)
         return queue
 
@@ -431,7 +432,7 @@ class TopicTable:
                 self.ensure_soon(name, queue_id + 1, always=True)
                 topic = self.get(name)
             if topic is None or not topic.queue_count:
-                raise NoTopicError(f"the broker has no topic {name} with queues")
+                raise NoTopicError(f"the broker has no topic {name} with queues", what="topic", value=name)
         return topic.queues[topic.instead_of(queue_id)]
 
     def names(self) -> Iterable[str]:
