@@ -20,6 +20,7 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_topic
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 LIST_MAX: Final = 1000
 """Maximum entries of a list; every member is compared with each of them."""
 TEXT_CHARS_MAX: Final = 1000
@@ -171,6 +172,22 @@ def _shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
 
 
+def parse_network(value: Any, setting: str = "") -> Network:
+    """The network of a text such as `10.0.0.5` or `10.1.0.0/16`.
+
+    Raises `SettingsError`, with the name of the setting if one is given.
+    """
+    try:
+        return ipaddress.ip_network(value.strip(), strict=False)
+    except (ValueError, AttributeError):
+        named = f"{setting}: " if setting else ""
+        raise SettingsError(
+            f"{named}{_shown(value)} is neither an IP address nor a network; write 10.0.0.5 or 10.1.0.0/16",
+            setting,
+            value,
+        ) from None
+
+
 def _count(value: object) -> Value | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -191,16 +208,7 @@ def _text(value: object) -> Value | None:
 def _list(value: object) -> Value | None:
     if not isinstance(value, list | tuple) or not 0 < len(value) <= LIST_MAX:
         return None
-    found = []
-    for item in value:
-        try:
-            found.append(str(ipaddress.ip_network(item.strip(), strict=False)))
-        except (ValueError, AttributeError):
-            raise SettingsError(
-                f"{_shown(item)} is neither an IP address nor a network; write 10.0.0.5 or 10.1.0.0/16",
-                value=item,
-            ) from None
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(str(parse_network(item)) for item in value))
 
 
 _CHECKS: Final = {

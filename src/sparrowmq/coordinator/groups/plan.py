@@ -21,6 +21,7 @@ from typing import Final
 
 from sortedcontainers import SortedList
 
+from sparrowmq.core.dynamic_settings import Network, parse_network
 from sparrowmq.core.errors import InvariantError, SettingsError
 from sparrowmq.core.message import MessageQueue
 
@@ -28,8 +29,6 @@ MEMBERS_MAX: Final = 10_000
 """Upper limit of `maximum`, against typing errors."""
 LIST_MAX: Final = 1000
 """Maximum number of entries in a list; every member is compared with each of them."""
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +68,7 @@ class AdmissionRules:
 
 
 def _networks(name: str, texts: Iterable[str]) -> tuple[Network, ...]:
-    found = []
-    for text in texts:
-        try:
-            found.append(ipaddress.ip_network(text.strip(), strict=False))
-        except ValueError:
-            raise SettingsError(
-                f"{name}: {text!r} is neither an IP address nor a network; write 10.0.0.5 or 10.1.0.0/16",
-                name,
-                text,
-            ) from None
+    found = [parse_network(text, name) for text in texts]
     if len(found) > LIST_MAX:
         raise SettingsError(
             f"{name} has {len(found)} entries, the limit is {LIST_MAX}; combine addresses into networks",
