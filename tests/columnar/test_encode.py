@@ -91,17 +91,10 @@ def test_a_message_without_properties() -> None:
     assert encode_messages(MessageColumns(pa.array([b"a"])))[0].as_py() == encode_batch([(0, b"a", b"")])
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        (None, "row 1: the body is null"),
-        (b"", "row 1: the body has 0 bytes"),
-        (b"12345", "row 1: the body has 5 bytes"),
-    ],
-)
-def test_a_body_that_cannot_be_sent_names_its_row(body: bytes | None, text: str) -> None:
+@pytest.mark.parametrize("body", [None, b"", b"12345"])
+def test_a_body_that_cannot_be_sent_names_its_row(body: bytes | None) -> None:
     columns = MessageColumns(pa.array([b"ok", body], pa.binary()))
-    with pytest.raises(InvalidMessageError, match=text):
+    with pytest.raises(InvalidMessageError, check=about(part="body", value=1)):
         list(encode_batches(columns, bytes_max=100, body_bytes_max=4))
 
 
@@ -110,21 +103,17 @@ def test_a_body_that_cannot_be_sent_names_its_row(body: bytes | None, text: str)
 def test_a_separator_in_a_text_names_its_row(name: str, mark: str) -> None:
     texts = pa.array([None, "fine", f"a{mark}b"])
     columns = MessageColumns(pa.array([b"a", b"b", b"c"]), **{name: texts})
-    with pytest.raises(InvalidMessageError, match=r"row 2: property .* contains the character"):
+    with pytest.raises(InvalidMessageError, check=about(value=2)):
         list(encode_batches(columns, bytes_max=100))
 
 
 @pytest.mark.parametrize(
-    ("entry", "text"),
-    [
-        (("TAGS", "x"), "row 2: the property name 'TAGS' is reserved by RocketMQ"),
-        (("a\x01", "x"), "row 2: a property name contains"),
-        (("a", "\x02"), "row 2: a property value contains"),
-    ],
+    ("entry", "part"),
+    [(("TAGS", "x"), "TAGS"), (("a\x01", "x"), "properties"), (("a", "\x02"), "properties")],
 )
-def test_a_property_that_cannot_be_sent_names_its_row(entry: tuple[str, str], text: str) -> None:
+def test_a_property_that_cannot_be_sent_names_its_row(entry: tuple[str, str], part: str) -> None:
     maps = pa.array([[("p", "q"), ("r", "s")], None, [("p", "q"), entry], []], PROPERTIES)
-    with pytest.raises(InvalidMessageError, match=text):
+    with pytest.raises(InvalidMessageError, check=about(part=part, value=2)):
         list(encode_batches(MessageColumns(pa.array([b"a"] * 4), properties=maps), bytes_max=1000))
 
 

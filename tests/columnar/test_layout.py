@@ -77,25 +77,25 @@ def _with(data: bytes, at: int, field: bytes) -> bytes:
 @pytest.mark.parametrize("topic", [b"TopicTest", LONG_TOPIC])
 @pytest.mark.parametrize("length", [-1, -(2**31), 5, 3, 10_000, 2**31 - 1])
 def test_a_wrong_body_length_is_refused(topic: bytes, length: int) -> None:
-    with pytest.raises(RecordError, match="byte 0 has a wrong"):
+    with pytest.raises(RecordError, check=about(value=0)):
         layout(_with(record(topic=topic), 84, struct.pack(">i", length)))
 
 
 @pytest.mark.parametrize("length", [0, 8, 10, 127, 128, 255])
 def test_a_wrong_topic_length_is_refused(length: int) -> None:
-    with pytest.raises(RecordError, match="byte 0 has a wrong"):
+    with pytest.raises(RecordError, check=about(value=0)):
         layout(_with(record(), 88 + 4, bytes([length])))
 
 
 @pytest.mark.parametrize("length", [0, 127, 129, 32767, 32768, 65535])
 def test_a_wrong_topic_length_of_two_bytes_is_refused(length: int) -> None:
-    with pytest.raises(RecordError, match="byte 0 has a wrong"):
+    with pytest.raises(RecordError, check=about(value=0)):
         layout(_with(record(topic=LONG_TOPIC), 88 + 4, length.to_bytes(2, "big")))
 
 
 @pytest.mark.parametrize("length", [0, 1, 32767, 32768, 65535])
 def test_a_wrong_properties_length_is_refused(length: int) -> None:
-    with pytest.raises(RecordError, match="byte 0 has a wrong"):
+    with pytest.raises(RecordError, check=about(value=0)):
         layout(_with(record(), 88 + 4 + 1 + len(b"TopicTest"), length.to_bytes(2, "big")))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.bounded import LONG_CHARS, SHORT_CHARS, remembered
 
@@ -30,5 +31,5 @@ def test_errors_are_not_cached() -> None:
         raise ValueError(text)
 
     for _ in range(2):
-        with pytest.raises(ValueError, match="x"):
+        with pytest.raises(ValueError, check=about(args=("x",))):
             fail("x")

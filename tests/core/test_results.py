@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.errors import RecordError
 from sparrowmq.core.message import MessageQueue
@@ -42,9 +43,9 @@ def test_counting_broken_records_of_a_raw_batch_raises() -> None:
     whole = _record(91) + _record(120)
     for cut in range(1, len(whole)):
         if cut != 91:
-            with pytest.raises(RecordError, match=f"record at byte {91 if cut > 91 else 0} of {cut}"):
+            with pytest.raises(RecordError, check=about(value=91 if cut > 91 else 0, limit=cut)):
                 _ = RawBatch(PullStatus.FOUND, whole[:cut], 0, 0, 0).count
     for size in (0, 1, 90, 2**31 - 1, -1):
         broken = whole[:91] + size.to_bytes(4, "big", signed=True) + whole[95:]
-        with pytest.raises(RecordError, match="record at byte 91"):
+        with pytest.raises(RecordError, check=about(value=91)):
             _ = RawBatch(PullStatus.FOUND, broken, 0, 0, 0).count

@@ -491,7 +491,7 @@ class TestLimits:
         with pytest.raises(NoRoomError, check=about(limit=2)):
             register(registry, name="b", address="10.0.0.2:10911", cluster="C")
         assert register(registry, topics(*SYSTEM, version=V2), cluster="A") == RegistrationResult()
-        with pytest.raises(InvalidNameError, match="at most 255"):
+        with pytest.raises(InvalidNameError, check=about(limit=255)):
             register(registry, zone="z" * 256)
 
     def test_number_of_processes_of_one_broker_name_is_limited(self, monkeypatch: pytest.MonkeyPatch) -> None:

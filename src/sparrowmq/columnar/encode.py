@@ -139,14 +139,16 @@ def _stop(ends: npt.NDArray[Any], start: int, bytes_max: int, rows_max: int) -> 
 def _checked_sizes(body: pa.Array, body_bytes_max: int | None) -> npt.NDArray[np.int32]:
     if body.null_count:
         row = int(np.argmax(missing(body)))
-        raise InvalidMessageError(f"row {row}: the body is null; a message needs a body", part="body")
+        raise InvalidMessageError(
+            f"row {row}: the body is null; a message needs a body", part="body", value=row
+        )
     sizes = sizes_of(body)
     most = np.iinfo(np.int32).max if body_bytes_max is None else body_bytes_max
     if len(sizes) and (sizes.min() < 1 or sizes.max() > most):
         row = int(np.flatnonzero((sizes < 1) | (sizes > most))[0])
         allowed = "at least 1" if body_bytes_max is None else f"1 to {body_bytes_max}"
         raise InvalidMessageError(
-            f"row {row}: the body has {sizes[row]} bytes; a message needs {allowed}", part="body"
+            f"row {row}: the body has {sizes[row]} bytes; a message needs {allowed}", part="body", value=row
         )
     return sizes
 
@@ -225,6 +227,7 @@ def _property(name: str, values: pa.Array | None, first_row: int) -> list[RowPie
         raise InvalidMessageError(
             f"row {first_row + row}: property {name} contains the character 0x01 or 0x02",
             part=name,
+            value=first_row + row,
         )
     present = _present(values)
     return [
@@ -251,15 +254,19 @@ def _user_properties(values: pa.Array | None, first_row: int) -> pa.Array | None
             continue
         entries = np.flatnonzero((numbers_of(known.indices) == code) & wanted)
         if len(entries):
+            row = first_row + _row_of(starts, int(entries[0]))
             raise InvalidMessageError(
-                f"row {first_row + _row_of(starts, int(entries[0]))}: the property name {name!r} is reserved "
-                "by RocketMQ; tags, keys and sharding key have their own columns"
+                f"row {row}: the property name {name!r} is reserved by RocketMQ; tags, keys and sharding key "
+                "have their own columns",
+                part=name,
+                value=row,
             )
     for column, what in ((names, "a property name"), (texts, "a property value")):
         entry = first_with(column, _SEPARATORS)
         if entry is not None:
             row = first_row + _row_of(starts, entry)
-            raise InvalidMessageError(f"row {row}: {what} contains the character 0x01 or 0x02")
+            text = f"row {row}: {what} contains the character 0x01 or 0x02"
+            raise InvalidMessageError(text, part="properties", value=row)
     present = wanted & (sizes_of(names) > 0) & (sizes_of(texts) > 0)
     pieces = [
         RowPiece(names, present),

@@ -168,7 +168,8 @@ def _check(kind: str, name: str, limit: int) -> None:
 
 def _check_type(kind: str, name: object) -> None:
     if not isinstance(name, str):
-        raise InvalidNameError(f"the {kind} must be text, not {type(name).__name__} ({name!r})")
+        text = f"the {kind} must be text, not {type(name).__name__} ({name!r})"
+        raise InvalidNameError(text, what=kind, value=name)
 
 
 def check_topic(topic: str) -> None:

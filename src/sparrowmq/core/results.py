@@ -109,6 +109,9 @@ class RawBatch:
         if position != end:
             start = start if position > end else position
             raise RecordError(
-                f"record at byte {start} of {end}: its size does not fit the bytes that are there"
+                f"record at byte {start} of {end}: its size does not fit the bytes that are there",
+                what="size",
+                value=start,
+                limit=end,
             )
         return count

@@ -242,7 +242,9 @@ class Registry:
             if len(text) > NAME_CHARS_MAX:
                 raise InvalidNameError(
                     f"a cluster, a broker, an address and a zone have at most {NAME_CHARS_MAX} characters; "
-                    f"{text[:80]!r}… has {len(text)}"
+                    f"{text[:80]!r}… has {len(text)}",
+                    value=text,
+                    limit=NAME_CHARS_MAX,
                 )
         for what, key, known in (
             ("brokers", (cluster, address), self._members),

@@ -72,7 +72,9 @@ class LocalCluster:
     def proxy(self) -> str:
         """The gRPC proxy's `host:port`, the endpoints of clients of version 5; needs `proxy=True`."""
         if not self._has_proxy:
-            raise InvalidStateError("the cluster has no proxy; make it with LocalCluster(proxy=True)")
+            raise InvalidStateError(
+                "the cluster has no proxy; make it with LocalCluster(proxy=True)", what="proxy"
+            )
         return self._known(None if self._proxy is None else self._proxy.address)
 
     @property
@@ -92,7 +94,7 @@ class LocalCluster:
     def start(self) -> None:
         """Start the servers. Raises their exceptions; then all resources are released."""
         if self._loop is not None:
-            raise InvalidStateError("the cluster is already running")
+            raise InvalidStateError("the cluster is already running", what="running")
         if self._data is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="sparrow-cluster-")
             self._data = Path(self._temporary.name)

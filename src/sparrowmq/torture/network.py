@@ -80,7 +80,9 @@ class RelayedNetwork:
         try:
             self._relays.append(await asyncio.start_server(accepted, OUTSIDE, port))
         except OSError as error:
-            raise ListenError(f"{OUTSIDE}:{port} cannot be used for a relay: {error.strerror}") from None
+            address = f"{OUTSIDE}:{port}"
+            text = f"{address} cannot be used for a relay: {error.strerror}"
+            raise ListenError(text, address=address, value=error.errno) from None
 
     async def close(self) -> None:
         """End all relays and their connections. Idempotent."""
