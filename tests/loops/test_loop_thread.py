@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.support import about
 
 from sparrowmq.client.sync.sync_base import check_caller
 from sparrowmq.core.errors import InvalidStateError
@@ -35,7 +36,7 @@ def test_a_timeout_of_the_coroutine_is_not_taken_for_a_pause() -> None:
     async def fails() -> None:
         raise TimeoutError("its own")
 
-    with pytest.raises(TimeoutError, match="its own"):
+    with pytest.raises(TimeoutError, check=about(args=("its own",))):
         loop_thread().run(fails())
 
 
@@ -60,20 +61,18 @@ def test_errors_come_back_to_the_caller() -> None:
 
     with pytest.raises(KeyError):
         background.run(fails())
-    with pytest.raises(ValueError, match="y"):
+    with pytest.raises(ValueError, check=about(args=("y",))):
         background.call(fails_too)
 
 
 def test_calls_on_the_loops_own_thread_are_refused() -> None:
     background = loop_thread()
-    with pytest.raises(
-        InvalidStateError, match=r"'thing' was called on SparrowMQ's own loop.*sparrowmq\.aio"
-    ):
+    with pytest.raises(InvalidStateError, check=about(what="loop")):
         background.call(lambda: check_caller(os.getpid(), "thing"))
 
 
 def test_calls_from_another_process_are_refused() -> None:
-    with pytest.raises(InvalidStateError, match="'thing' was created in another process"):
+    with pytest.raises(InvalidStateError, check=about(what="process", value=os.getpid() + 1)):
         check_caller(os.getpid() + 1, "thing")
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from tests.support import about
 
 from sparrowmq.client.base.hooks import (
     CheckForbiddenContext,
@@ -122,9 +123,9 @@ class Refuses(CheckForbiddenHook):
 @pytest.mark.proves("client:B-46")
 def test_check_refuses_with_its_own_error_and_a_broken_one_refuses_too() -> None:
     Hooks().check(check_context())
-    with pytest.raises(ClientError, match="not today"):
+    with pytest.raises(ClientError, check=about(args=("not today",))):
         Hooks([Refuses(ClientError("not today"))]).check(check_context())
-    with pytest.raises(ClientError, match="Refuses could not check a send to T/broker-a/0: KeyError"):
+    with pytest.raises(ClientError, check=about(what="hook", value="Refuses")):
         Hooks([Refuses(KeyError("x"))]).check(check_context())
 
 
@@ -142,5 +143,5 @@ def test_hook_is_called_for_its_kinds() -> None:
 
 def test_settings_accept_only_hooks() -> None:
     assert ClientSettings(hooks=[RpcHook()]).hooks
-    with pytest.raises(SettingsError, match="must be a sequence of Hook"):
+    with pytest.raises(SettingsError, check=about(setting="hooks")):
         ClientSettings(hooks=[print])

@@ -65,7 +65,7 @@ def test_point_in_time_is_a_start() -> None:
     assert ConsumerSettings(consume_from=moment).consume_from == moment
     assert PullSettings(consume_from=1_704_067_200_000).consume_from == 1_704_067_200_000
     for kind in (ConsumerSettings, PullSettings):
-        with pytest.raises(SettingsError, match="consume_from=2024-01-01 00:00:00 has no time zone; give an"):
+        with pytest.raises(SettingsError, check=about(setting="consume_from", value=datetime(2024, 1, 1))):
             kind(consume_from=datetime(2024, 1, 1))
 
 

@@ -87,8 +87,9 @@ def test_invalid_list_is_an_error_with_the_next_step(page: Page, text: str, stat
 
 
 def test_missing_address_server_is_an_error() -> None:
-    with pytest.raises(ConnectError, match="refused"):
-        run(AddressServer(f"http://127.0.0.1:{free_port()}/rocketmq/nsaddr").fetch())
+    url = f"http://127.0.0.1:{free_port()}/rocketmq/nsaddr"
+    with pytest.raises(ConnectError, check=about(address=url)):
+        run(AddressServer(url).fetch())
 
 
 def test_silent_address_server_times_out() -> None:
@@ -97,9 +98,9 @@ def test_silent_address_server_times_out() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        port = silent.getsockname()[1]
-        with pytest.raises(ConnectError, match="did not return a list"):
-            run(AddressServer(f"http://127.0.0.1:{port}/rocketmq/nsaddr", timeout=0.05).fetch())
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/rocketmq/nsaddr"
+        with pytest.raises(ConnectError, check=about(address=url)):
+            run(AddressServer(url, timeout=0.05).fetch())
 
 
 @pytest.mark.proves("client:A-33", "client:A-71")
@@ -168,9 +169,7 @@ def test_error_without_any_address_says_what_to_set(page: Page) -> None:
         with pytest.raises(NoNameServerError, match="SPARROW_NAMESRV"):
             await Admin().start()
         async with Admin(settings=ClientSettings(namesrv_domain="127.0.0.1:1")) as admin:
-            with pytest.raises(
-                ConnectError, match=r"http://127.0.0.1:1/rocketmq/nsaddr did not return a list"
-            ):
+            with pytest.raises(ConnectError, check=about(address="http://127.0.0.1:1/rocketmq/nsaddr")):
                 await admin.topic_list()
 
     run(main())

@@ -111,7 +111,7 @@ def test_invalid_routes_are_errors() -> None:
             with pytest.raises(BrokerError, check=about(code=1, remark="broken")):
                 await instance.update_route("T")
             cluster.on[ROUTE] = lambda conn, c: answer(0)
-            with pytest.raises(ProtocolError, match="without a body"):
+            with pytest.raises(ProtocolError, check=about(what="route", value="T")):
                 await instance.update_route("T")
             await instance.close()
 
@@ -333,7 +333,7 @@ def test_unreachable_name_server_is_named() -> None:
     async def main() -> None:
         address = f"127.0.0.1:{free_port()}"
         instance = ClientInstance(ClientSettings(namesrv=address))
-        with pytest.raises(ConnectError, match=address):
+        with pytest.raises(ConnectError, check=about(address=address)):
             await instance.update_route("T")
         assert address in repr(instance)
         await instance.close()
@@ -359,9 +359,9 @@ def test_second_start_does_nothing_and_a_failed_start_is_remembered(
             raise OSError("no")
 
         monkeypatch.setattr(broken, "_start_tasks", fail)
-        with pytest.raises(OSError, match="no"):
+        with pytest.raises(OSError, check=about(args=("no",))):
             broken.start()
-        with pytest.raises(InvalidStateError, match=re.escape(broken.client_id)):
+        with pytest.raises(InvalidStateError, check=about(what="client", value=broken.client_id)):
             broken.start()
         await broken.close()
 
@@ -438,10 +438,10 @@ def test_master_that_moved_is_found_with_one_more_look_at_its_route() -> None:
                 assert await instance.master_of(queue) == await instance.master_of(queue) == now != before
             assert _asked_routes(cluster) == 2
             await until(lambda: now not in repr(instance.remoting))
-            with pytest.raises(ConnectError, match=now):
+            with pytest.raises(ConnectError, check=about(address=now)):
                 await instance.master_of(queue)
             await cluster.name_server.close(0.1)
-            with pytest.raises(ConnectError, match=now):
+            with pytest.raises(ConnectError, check=about(address=now)):
                 await instance.master_of(queue)
             await instance.close()
 

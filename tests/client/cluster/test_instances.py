@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.client.fake import answer, fake_cluster
 from tests.client.producing import sends
-from tests.support import run, until
+from tests.support import about, run, until
 
 from sparrowmq import aio
 from sparrowmq.client.base.hooks import RpcHook
@@ -57,7 +57,7 @@ def test_one_id_for_two_clusters_is_refused_and_different_hooks_are_reported(
         values = {"client_ip": "1.2.3.4", "instance_name": "me"}
         one = shared_instance(ClientSettings(namesrv="a:1;b:1", **values))
         assert shared_instance(ClientSettings(namesrv="b:1;a:1", **values)) is one
-        with pytest.raises(ClientError, match=r"@me uses [a-z ]* a:1;b:1 and cannot use c:1"):
+        with pytest.raises(ClientError, check=about(what="name_server", value={"c:1"})):
             shared_instance(ClientSettings(namesrv="c:1", **values))
         assert not caplog.records
         with caplog.at_level(logging.WARNING):
@@ -114,7 +114,7 @@ def test_producers_of_one_name_share_connections_and_a_group_is_unique() -> None
                 await two.send(Message("T", b"2"))
                 assert len(cluster.broker.server.connections) == 1
                 refused = aio.Producer("one", settings=settings)
-                with pytest.raises(ClientError, match="choose another group name"):
+                with pytest.raises(ClientError, check=about(what="producer", value="one")):
                     await refused.start()
                 assert refused.state is State.CREATED
                 await one.send(Message("T", b"3"))

@@ -128,9 +128,8 @@ def test_request_can_go_to_a_selected_queue() -> None:
 def test_request_without_a_reply_times_out_with_its_own_error() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         await producer.queues("T")
-        with pytest.raises(ReplyTimeoutError, match=r"was sent, but no reply came within 0\.2 s") as caught:
+        with pytest.raises(ReplyTimeoutError, check=about(code=10006)):
             await producer.request(Message("T", b"ping"), 0.2)
-        assert caught.value.code == 10006
         assert producer._sender is not None and len(producer._sender.instance.replies) == 0
 
     flow(test)
@@ -140,7 +139,7 @@ def test_request_without_a_reply_times_out_with_its_own_error() -> None:
 def test_request_that_cannot_be_sent_is_explained() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         cluster.broker.on[SEND] = lambda conn, c: answer(13, remark="illegal")
-        with pytest.raises(ClientError, match=r"could not be sent.*illegal") as caught:
+        with pytest.raises(ClientError, check=about(what="request", value="T")) as caught:
             await producer.request(Message("T", b"ping"), 20.0)
         assert caught.value.__cause__ is not None
         with pytest.raises(InvalidMessageError, check=about(part="body")):
@@ -149,7 +148,7 @@ def test_request_that_cannot_be_sent_is_explained() -> None:
             await producer.request(Message("Nowhere", b"x"), 20.0)
 
         cluster.broker.on[SEND] = never
-        with pytest.raises(ClientError, match="could not be sent within"):
+        with pytest.raises(ClientError, check=about(what="request", value="T", limit=0.1)):
             await producer.request(Message("T", b"ping"), 0.1)
         assert producer._sender is not None and len(producer._sender.instance.replies) == 0
 
@@ -222,9 +221,8 @@ def test_message_that_is_no_request_cannot_be_replied_to(missing: str) -> None:
     found = {"CLUSTER": "C", "CORRELATION_ID": "c1", "REPLY_TO_CLIENT": "me@1"}
     assert create_reply_message(received(**found), b"x").system is not None
     del found[missing]
-    with pytest.raises(ClientError, match=f"it has no {missing}; was it sent with `request`") as caught:
+    with pytest.raises(ClientError, check=about(code=10007, value=[missing])):
         create_reply_message(received(**found), b"x")
-    assert caught.value.code == 10007
 
 
 def test_number_of_waiting_requests_is_limited() -> None:

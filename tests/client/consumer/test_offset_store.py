@@ -191,7 +191,7 @@ def test_offsets_are_stored_in_the_file_with_a_backup_of_its_previous_content(tm
 
         path.write_bytes(b"{broken")
         path.with_name("offsets.json.bak").write_bytes(b"[]")
-        with pytest.raises(ClientError, match="repair or remove both files"):
+        with pytest.raises(ClientError, check=about(what="offsets", value=path)):
             await LocalOffsetStore(path).load()
 
     run(main())

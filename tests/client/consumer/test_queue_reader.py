@@ -162,9 +162,9 @@ def test_error_of_the_client_is_raised_when_it_is_not_running() -> None:
 
     async def main() -> None:
         reader = QueueReader(closed, "g", no_generation)
-        with pytest.raises(InvalidStateError, match="it is closed"):
+        with pytest.raises(InvalidStateError, check=about(args=("it is closed",))):
             await end_of(reader)
-        with pytest.raises(InvalidStateError, match="it is closed"):
+        with pytest.raises(InvalidStateError, check=about(args=("it is closed",))):
             await reader.pull(QUEUE, 0, PullParameters())
 
     run(main())
@@ -177,7 +177,7 @@ def test_error_of_the_client_is_raised_when_it_is_not_running() -> None:
 )  # fmt: skip
 def test_options_out_of_range_are_refused(name: str, value: float) -> None:
     wish = PullParameters(**{name: value})  # type: ignore[arg-type]
-    with pytest.raises(SettingsError, match=name):
+    with pytest.raises(SettingsError, check=about(setting=name, value=value)):
         wish.check()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.client.consumer.test_min_age import records
-from tests.support import run, until
+from tests.support import about, run, until
 
 from sparrowmq.client.base.settings import PullSettings
 from sparrowmq.client.cluster.broker_api import PullAnswer
@@ -141,9 +141,9 @@ def test_queue_can_be_revoked_while_its_pull_waits(monkeypatch: pytest.MonkeyPat
         waiting = asyncio.ensure_future(world.pull())
         await until(lambda: not held.running), "what was pulled is done, and a rest is no work"
         world.handed.rest(Q)
-        with pytest.raises(ClientError, match="is not granted to this member"):
+        with pytest.raises(ClientError, check=about(what="queue", value=Q)):
             await waiting
-        with pytest.raises(ClientError, match="is not granted"):
+        with pytest.raises(ClientError, check=about(what="queue", value=Q)):
             await world.pull()
         assert len(world.wishes) == 1
 
@@ -230,7 +230,7 @@ def test_errors_and_cancellation_end_a_pull(monkeypatch: pytest.MonkeyPatch) -> 
     async def test(world: World) -> None:
         world.gives = [refused(), refused()]
         for wait in (0, 60):
-            with pytest.raises(ClientError, match="no"):
+            with pytest.raises(ClientError, check=about(args=("no",))):
                 await world.pull(wait=wait)
         held = asyncio.Event()
         world.gives = [_held(held)]

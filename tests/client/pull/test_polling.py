@@ -355,7 +355,7 @@ def test_offsets_are_committed_manually(caplog: pytest.LogCaptureFixture) -> Non
         assert "no longer reads T/broker-a/9" in caplog.text
         await consumer.commit(Q, 9)
         assert cluster.broker.offsets["g", "T", 0] == 9
-        with pytest.raises(SettingsError, match="needs an offset"):
+        with pytest.raises(SettingsError, check=about(setting="offset", value=None)):
             await consumer.commit(Q)
 
     flow(test, messages=30, auto_commit=False)
@@ -408,7 +408,7 @@ def test_seek_outside_the_stored_range_or_in_another_queue_is_refused() -> None:
         await consumer.seek(Q, 15)
         other = MessageQueue("T", "broker-a", 3)
         for call in (consumer.seek(other, 1), consumer.seek_to_begin(other), consumer.seek_to_end(other)):
-            with pytest.raises(ClientError, match=r"T/broker-a/3 is not among the queues .*T/broker-a/0"):
+            with pytest.raises(ClientError, check=about(what="queue", value=other)):
                 await call
 
     flow(test, messages=5)
@@ -459,8 +459,9 @@ def test_paused_queues_are_not_pulled_but_prefetched_messages_are_polled() -> No
         assert consumer.paused == []
         await until(lambda: len(cluster.broker.requests(LITE)) > pulls)
         for call in (consumer.pause, consumer.resume):
-            with pytest.raises(ClientError, match="not among"):
-                call([MessageQueue("T", "broker-a", 3)])
+            other = MessageQueue("T", "broker-a", 3)
+            with pytest.raises(ClientError, check=about(what="queue", value=other)):
+                call([other])
 
     flow(test, messages=5)
 
@@ -491,7 +492,7 @@ def test_new_assignment_ends_the_old_queues_and_begins_others() -> None:
         consumer.filter_assigned("T", "B")
         consumer.assign([Q])
         await consumer.start()
-        with pytest.raises(InvalidStateError, match="before the start"):
+        with pytest.raises(InvalidStateError, check=about(what="created", value="running")):
             consumer.filter_assigned("T", "*")
         await until(lambda: len(cluster.broker.requests(LITE)) > 1)
         assert await consumer.poll(0.01) == [], "filtered by tag"

@@ -127,7 +127,7 @@ def test_without_a_group_nothing_is_committed() -> None:
         assert (await consumer.fetch_raw(QUEUE, 0)).count == 32
         assert cluster.broker.requests(PULL)[0].ext["consumerGroup"] == "TOOLS_CONSUMER"
         for call in (consumer.committed(QUEUE), consumer.commit(QUEUE, 1)):
-            with pytest.raises(ClientError, match="no group"):
+            with pytest.raises(ClientError, check=about(what="group")):
                 await call
 
     flow(test, group=None)
@@ -138,7 +138,7 @@ def test_invalid_arguments_and_answers_are_refused() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         invalid: list[dict[str, Any]] = [{"max_bytes": 0}, {"max_bytes": 9 * 1024 * 1024}]
         for bad in [*invalid, {"max_messages": 0}, {"wait": -1}]:
-            with pytest.raises(SettingsError, match=next(iter(bad))):
+            with pytest.raises(SettingsError, check=about(setting=next(iter(bad)))):
                 await consumer.fetch_raw(QUEUE, 0, **bad)
         with pytest.raises(SettingsError, check=about(setting="offset", value=-1, limit=0)):
             await consumer.fetch_raw(QUEUE, -1)

@@ -41,7 +41,7 @@ def test_callback_pulls_its_queues_and_keeps_its_progress() -> None:
             async with schedule:
                 await until(lambda: len(seen) == 7)
                 assert schedule.queues == schedule.consumer.assignment
-                with pytest.raises(InvalidStateError, match="before the start"):
+                with pytest.raises(InvalidStateError, check=about(what="created", value="running")):
                     schedule.register("U", work)
             assert schedule.queues == []
             assert [b for q, b in seen if q == 0] == [b"0", b"1", b"2"]

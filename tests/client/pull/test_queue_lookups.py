@@ -36,7 +36,7 @@ def test_end_offsets_and_offset_of_a_time_are_returned() -> None:
         assert await consumer.search_offset(QUEUE, datetime(2024, 5, 1, tzinfo=UTC)) == 25
         (_, asked) = cluster.broker.requests(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
         assert asked.ext["timestamp"] == "1714521600000"
-        with pytest.raises(SettingsError, match="timestamp=2024-05-01 00:00:00 has no time zone; give an"):
+        with pytest.raises(SettingsError, check=about(setting="timestamp", value=datetime(2024, 5, 1))):
             await consumer.search_offset(QUEUE, datetime(2024, 5, 1))
         assert await consumer.earliest_time(QUEUE) == NOW_MS
         earliest = int(RequestCode.GET_EARLIEST_MSG_STORETIME)

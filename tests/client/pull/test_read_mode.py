@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import about
 
 from sparrowmq.client.pull.read_mode import Mode, PullPlan
 from sparrowmq.core.clock import SystemClock
@@ -42,7 +43,7 @@ def test_first_call_decides_how_queues_are_selected(first: str, second: str) -> 
         calls[second]()
         return
     before = plan.mode
-    with pytest.raises(InvalidStateError, match=f"reads by {before.value}.*cannot change"):
+    with pytest.raises(InvalidStateError, check=about(value=before.value)):
         calls[second]()
     assert plan.mode is before
 
@@ -71,7 +72,7 @@ def test_subscription_is_checked_and_replaced_by_the_next() -> None:
 @pytest.mark.proves("client:E-23", "client:E-44")
 def test_assignment_replaces_the_previous_one_and_is_not_announced() -> None:
     plan = PullPlan(SystemClock())
-    with pytest.raises(SettingsError, match="at least one queue"):
+    with pytest.raises(SettingsError, check=about(setting="queues")):
         plan.assign([])
     assert plan.mode is Mode.NONE
     with pytest.raises(InvalidExpressionError, match="for topic 'T' has no tag"):

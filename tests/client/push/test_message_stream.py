@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 import pytest
-from tests.support import run, until
+from tests.support import about, run, until
 
 from sparrowmq.client.consumer.outcomes import Retry
 from sparrowmq.client.consumer.process_queue import Limits, ProcessQueue
@@ -183,7 +183,7 @@ def test_closing_stops_iterators() -> None:
         s.stream.end(None)
         assert await asyncio.gather(*seen) == [[], []]
         s.stream.end(ClientError("late"))
-        with pytest.raises(ClientError, match="late"):
+        with pytest.raises(ClientError, check=about(args=("late",))):
             await s.stream.take()
 
     async def _all(stream: MessageStream) -> list[object]:
@@ -198,7 +198,7 @@ def test_error_is_raised_in_iterators() -> None:
         waiting = asyncio.create_task(s.stream.take())
         await asyncio.sleep(0)
         s.stream.end(ClientError("broken"))
-        with pytest.raises(ClientError, match="broken"):
+        with pytest.raises(ClientError, check=about(args=("broken",))):
             await waiting
 
     run(main())
@@ -246,9 +246,9 @@ def test_settling_in_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) 
         (message,) = await s.stream.take()
         with monkeypatch.context() as child:
             child.setattr("sparrowmq.client.push.message_stream.os.getpid", lambda: 7)
-            with pytest.raises(InvalidStateError, match=r"T/b/0 was received by another process.*this is 7"):
+            with pytest.raises(InvalidStateError, check=about(what="process")):
                 s.stream.settle_from_thread(message)
-            with pytest.raises(InvalidStateError, match="acknowledge or retry it there"):
+            with pytest.raises(InvalidStateError, check=about(what="process")):
                 s.stream.settle(message)
         assert s.stream.settle_from_thread(message)
 
@@ -258,7 +258,7 @@ def test_settling_in_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_message_of_a_handler_cannot_be_settled_manually() -> None:
     async def main() -> None:
         (message,) = messages(1)
-        with pytest.raises(InvalidStateError, match="return from the handler to acknowledge it"):
+        with pytest.raises(InvalidStateError, check=about(what="handler")):
             await message.ack()
 
     run(main())

@@ -131,9 +131,8 @@ def test_refused_send_is_tried_at_another_broker_and_raises_the_last_code() -> N
         for _ in range(4):
             assert (await producer.send(Message("T", b"x"))).queue.broker_name == "broker-b"
         hook.refuses = {"broker-a", "broker-b"}
-        with pytest.raises(ClientError, match="is forbidden") as caught:
+        with pytest.raises(ClientError, check=about(code=10003)) as caught:
             await producer.send(Message("T", b"x"))
-        assert caught.value.code == 10003
         assert "tried 3 times" in caught.value.__notes__[0]
         with pytest.raises(ClientError, match="is forbidden"):
             await producer.send_oneway(Message("T", b"x"))
@@ -446,7 +445,7 @@ def test_delivery_times_go_only_to_brokers_that_support_them() -> None:
         cluster.broker.on[RequestCode.HEART_BEAT] = beat
         assert producer._sender is not None
         await producer._sender.instance.heartbeat()
-        with pytest.raises(ClientError, match=r"'broker-a' is older than 5\.0.*use delay_level"):
+        with pytest.raises(ClientError, check=about(what="delay", value="broker-a")):
             await producer.send(Message("T", b"x", delay=2.5))
         await producer.send(Message("T", b"x", delay_level=1))
 
@@ -466,7 +465,7 @@ def test_first_message_with_a_time_queries_the_broker_version(vip: bool) -> None
         cluster.broker.on[int(RequestCode.HEART_BEAT)] = old
         await producer.queues("T")
         engine.instance.broker_versions.clear()
-        with pytest.raises(ClientError, match=r"'broker-a' is older than 5\.0"):
+        with pytest.raises(ClientError, check=about(what="delay", value="broker-a")):
             await producer.send(Message("T", b"x", delay=2.5))
         assert not sends(cluster)
 
@@ -496,7 +495,7 @@ def test_failing_request_hook_fails_sends_and_uses_no_room(when: str) -> None:
         hook.wrong = True
         errors: list[BaseException | None] = []
         for count in range(1, 4):
-            with pytest.raises(ValueError, match="a hook's fault"):
+            with pytest.raises(ValueError, check=about(args=("a hook's fault",))):
                 await producer.send(Message("T", b"x"))
             try:
                 producer.submit(Message("T", b"x"), lambda result, error: errors.append(error))
@@ -513,7 +512,7 @@ def test_failing_request_hook_fails_sends_and_uses_no_room(when: str) -> None:
 
 def test_delivery_times_are_refused_in_the_old_mode() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
-        with pytest.raises(ClientError, match="use delay_level"):
+        with pytest.raises(ClientError, check=about(what="delay", value="broker-a")):
             await producer.send_oneway(Message("T", b"x", delay=2.5))
         assert not sends(cluster)
 
@@ -556,7 +555,7 @@ def test_urgent_requests_can_use_the_vip_port() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         address = cluster.broker.server.address
         host, _, port = address.rpartition(":")
-        with pytest.raises(ConnectError, match=f"{host}:{int(port) - 2}"):
+        with pytest.raises(ConnectError, check=about(address=f"{host}:{int(port) - 2}")):
             await producer.send(Message("T", b"x"))
 
     flow(test, vip_channel=True, retries=0)
@@ -594,9 +593,9 @@ def test_timeout_is_checked_before_each_attempt_in_every_mode() -> None:
         message = Message("T", b"x")
         done: list[Any] = []
         producer.submit(message, lambda *outcome: done.append(outcome[1]), timeout=0.01)
-        with pytest.raises(NoRoomError, match="ended before it was written"):
+        with pytest.raises(NoRoomError, check=about(what="timeout")):
             await producer.send(message, timeout=0.01)
-        with pytest.raises(NoRoomError, match="ended before it was written"):
+        with pytest.raises(NoRoomError, check=about(what="timeout")):
             await producer.send_oneway(message, timeout=0.01)
         await until(lambda: done)
         assert isinstance(done[0], NoRoomError)

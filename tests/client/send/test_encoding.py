@@ -240,7 +240,7 @@ def test_other_codes_are_errors_with_code_address_and_remark() -> None:
 @pytest.mark.parametrize("changes", [{"msgId": None}, {"queueId": None}, {"queueOffset": "x"}])
 def test_incomplete_answer_does_not_count_as_stored(changes: dict[str, str | None]) -> None:
     outgoing = outgoing_single(Message("T", b"x"), "ID", 5, MAX)
-    with pytest.raises(ProtocolError, match="h:1"):
+    with pytest.raises(ProtocolError, check=about(what="answer", value="h:1")):
         send_result(stored(0, **changes), outgoing, target())
 
 

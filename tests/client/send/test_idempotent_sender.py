@@ -234,9 +234,9 @@ def test_submitted_and_lingering_messages_are_numbered_too() -> None:
 @pytest.mark.parametrize("more", [{"delay_level": 3}, {"delay": 1.0}, {"deliver_at": 1.0}])
 def test_only_plain_messages_are_sent(more: dict[str, Any]) -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
-        with pytest.raises(InvalidMessageError, match="an idempotent producer cannot send messages"):
+        with pytest.raises(InvalidMessageError, check=about(part="message")):
             await producer.send(Message("T", b"x", **more))
-        with pytest.raises(ClientError, match="needs answers"):
+        with pytest.raises(ClientError, check=about(what="oneway")):
             await producer.send_oneway(Message("T", b"x"))
         assert not cluster.broker.requests(SEND)
 

@@ -232,7 +232,7 @@ def test_timeout_covers_all_attempts() -> None:
         with pytest.raises(RequestTimeoutError):
             await producer.send(Message("T", b"x"), timeout=0.05)
         assert len(sends(cluster)) == 1
-        with pytest.raises(RequestTimeoutError, match="may or may not") as caught:
+        with pytest.raises(RequestTimeoutError, check=about(address=cluster.broker.server.address)) as caught:
             await producer.send(Message("T", b"x"), timeout=0.05)
         assert not hasattr(caught.value, "__notes__"), "it left once, on the open connection"
         assert len(sends(cluster)) == 2
@@ -276,7 +276,7 @@ def test_error_without_a_name_server_names_it() -> None:
 def test_silent_name_server_uses_up_the_timeout_of_a_send() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         cluster.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = never
-        with pytest.raises(RequestTimeoutError, match="name server"):
+        with pytest.raises(RequestTimeoutError, check=about(address=cluster.namesrv)):
             await producer.send(Message("T", b"x"), timeout=0.05)
 
     flow(test)
@@ -300,7 +300,7 @@ def test_producer_returns_queue_offsets_and_looks_up_an_unknown_broker_once(
         assert [await producer.max_offset(queue), await producer.min_offset(queue)] == [4, 0]
         assert await producer.search_offset(queue, 1) == 2
         assert await producer.search_offset(queue, datetime(2024, 5, 1, tzinfo=UTC)) == 2
-        with pytest.raises(SettingsError, match="has no time zone"):
+        with pytest.raises(SettingsError, check=about(value=datetime(2024, 5, 1))):
             await producer.search_offset(queue, datetime(2024, 5, 1))
         assert await producer.earliest_store_time(queue) == NOW_MS
         assert routes() == asked
@@ -400,9 +400,9 @@ def test_missing_queues_are_refused() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         with pytest.raises(NoRouteError, check=about(topic="T")):
             await producer.send(Message("T", b"x"), queue=MessageQueue("T", "broker-a", 9))
-        with pytest.raises(ClientError, match="must agree"):
+        with pytest.raises(ClientError, check=about(what="queue")):
             await producer.send(Message("T", b"x"), queue=MessageQueue("U", "broker-a", 0))
-        with pytest.raises(ClientError, match="queue and hash_key"):
+        with pytest.raises(ClientError, check=about(value=["queue", "hash_key"])):
             await producer.send(Message("T", b"x"), queue=MessageQueue("T", "broker-a", 0), hash_key=1)
 
     flow(test)

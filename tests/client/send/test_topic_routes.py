@@ -103,7 +103,7 @@ def test_topic_that_never_had_a_queue_is_forgotten() -> None:
 def test_slow_name_server_is_named() -> None:
     async def test(cluster: FakeCluster, table: PublishTable) -> None:
         cluster.on[ROUTE] = lambda conn, c: asyncio.sleep(20)
-        with pytest.raises(RequestTimeoutError, match=f"{cluster.namesrv} did not return the route of 'T'"):
+        with pytest.raises(RequestTimeoutError, check=about(address=cluster.namesrv)):
             await table.find("T", soon(0.02))
 
     flow(test)
@@ -144,7 +144,9 @@ def test_named_queue_must_belong_to_the_topic() -> None:
         info = await table.find("T", soon())
         queue = MessageQueue("T", "broker-a", 1)
         assert target_of(info, queue).queue == queue
-        with pytest.raises(ClientError, match="topic and queue must agree"):
+        with pytest.raises(
+            ClientError, check=about(what="queue", value=MessageQueue("Other", "broker-a", 1))
+        ):
             target_of(info, MessageQueue("Other", "broker-a", 1))
         with pytest.raises(NoRouteError, check=about(topic="T")):
             target_of(info, MessageQueue("T", "broker-a", 2))

@@ -236,7 +236,9 @@ class Hooks:
                 name = type(hook).__name__
                 raise ClientError(
                     f"the hook {name} could not check a send to {context.queue}: "
-                    f"{type(error).__name__}: {error}"
+                    f"{type(error).__name__}: {error}",
+                    what="hook",
+                    value=name,
                 ) from error
 
     def before_send(self, context: SendContext) -> None:

@@ -96,7 +96,9 @@ class Lifecycle:
         if self._parent is not None:
             raise InvalidStateError(
                 f"{self.name} was created in another process (pid {self._parent}, this is {os.getpid()}); "
-                f"create a new one here"
+                f"create a new one here",
+                what="process",
+                value=self._parent,
             )
 
 

@@ -29,7 +29,9 @@ def parse_namesrv(text: str) -> tuple[str, ...]:
         host, _, port = address.rpartition(":")
         if not host or port_number(port) is None:
             raise SettingsError(
-                f"the name server address {part.strip()!r} is not host:port; write it like 127.0.0.1:9876"
+                f"the name server address {part.strip()!r} is not host:port; write it like 127.0.0.1:9876",
+                "name_server",
+                part.strip(),
             )
         found.append(address)
     return tuple(dict.fromkeys(found))

@@ -98,7 +98,8 @@ def decode_route(answer: Command, topic: str) -> TopicRoute | None:
         return None
     check(answer, "the name server", RequestCode.GET_ROUTEINFO_BY_TOPIC)
     if not answer.body:
-        raise ProtocolError(f"the name server answered the route of {topic!r} without a body")
+        text = f"the name server answered the route of {topic!r} without a body"
+        raise ProtocolError(text, what="route", value=topic)
     return bodies.route_from_json(answer.body)
 
 

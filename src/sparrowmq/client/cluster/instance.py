@@ -225,7 +225,9 @@ class ClientInstance:
             return
         if self.state is InstanceState.FAILED:
             raise InvalidStateError(
-                f"the client {self.client_id} could not be started earlier; create a new one"
+                f"the client {self.client_id} could not be started earlier; create a new one",
+                what="client",
+                value=self.client_id,
             )
         self.state = InstanceState.FAILED  # until everything below has succeeded
         self._start_tasks()

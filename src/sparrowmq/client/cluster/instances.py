@@ -50,7 +50,10 @@ def _check_agrees(existing: ClientInstance, asked: ClientInstance) -> None:
         raise ClientError(
             f"the client {existing.client_id} uses the name servers {';'.join(sorted(known))} and cannot "
             f"use {';'.join(sorted(wanted))} as well; give the clients of the other cluster another "
-            f"instance_name or unit_name"
+            f"instance_name or unit_name",
+            what="name_server",
+            value=wanted,
+            limit=known,
         )
     if asked.hooks.rpc != existing.hooks.rpc:
         log.warning(

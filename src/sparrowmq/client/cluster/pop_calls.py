@@ -214,7 +214,9 @@ def _receipt(
     if record.queue_offset not in offsets.get(place, ()) or place not in starts:
         raise RecordError(
             f"the response of {broker_name} has a message of {record.topic}/{record.queue_id} at "
-            f"{record.queue_offset} that its header does not list"
+            f"{record.queue_offset} that its header does not list",
+            what="offset",
+            value=record.queue_offset,
         )
     return Receipt(
         starts[place],

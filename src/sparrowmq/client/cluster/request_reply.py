@@ -166,7 +166,10 @@ async def wait_for_reply(
         raise error
     if error is not None or not sent.done():
         raise ClientError(
-            f"the request to {topic!r} could not be sent within {timeout:.3g} s: {error or 'no answer yet'}"
+            f"the request to {topic!r} could not be sent within {timeout:.3g} s: {error or 'no answer yet'}",
+            what="request",
+            value=topic,
+            limit=timeout,
         ) from error
     raise ReplyTimeoutError(
         f"the request to {topic!r} was sent, but no reply came within {timeout:.3g} s; check that a "
@@ -191,6 +194,8 @@ def create_reply_message(request: ReceivedMessage, body: bytes) -> Message:
             f"the message {request.message_id} cannot be replied to: it has no {' and no '.join(missing)}; "
             "was it sent with `request`?",
             code=REPLY_CODE,
+            what="properties",
+            value=missing,
         )
     system = {
         PROPERTY_MESSAGE_TYPE: MESSAGE_TYPE_REPLY,

@@ -270,7 +270,9 @@ def read_offsets(path: Path) -> tuple[dict[MessageQueue, int], Births]:
             if candidate == backup:
                 raise ClientError(
                     f"the consumer offsets in {path} and {backup} cannot be read: {error}; repair or "
-                    f"remove both files (without them the group starts as consume_from says)"
+                    f"remove both files (without them the group starts as consume_from says)",
+                    what="offsets",
+                    value=path,
                 ) from error
             log.warning("the consumer offsets in %s cannot be read; using %s: %s", path, backup, error)
     return {}, {}

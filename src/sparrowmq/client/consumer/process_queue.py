@@ -408,7 +408,8 @@ class ProcessQueue:
     def ended(self) -> None:
         """A handler ended. Raises `InvariantError` when none was running."""
         if self.running <= 0:
-            raise InvariantError(f"a handler of {self.queue} ended, but none was running")
+            text = f"a handler of {self.queue} ended, but none was running"
+            raise InvariantError(text, what="handler", value=self.queue)
         self.running -= 1
         if not self.running and self._waiting is not None:
             waiting, self._waiting = self._waiting, None

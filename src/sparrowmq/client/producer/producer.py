@@ -415,7 +415,8 @@ class Producer:
         sender = self._running()
         if self._transactions is None:
             raise ClientError(
-                f"producer {self.group!r} has no transaction listener; create it with transaction_listener="
+                f"producer {self.group!r} has no transaction listener; create it with transaction_listener=",
+                what="transaction_listener",
             )
         from sparrowmq.client.producer.transaction import half_message
 

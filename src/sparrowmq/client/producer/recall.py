@@ -35,7 +35,9 @@ def parse_handle(handle: str) -> RecallHandle:
         return RecallHandle(topic, broker_name, int(deliver_ms), unique_key)
     except (ValueError, binascii.Error) as error:
         raise ClientError(
-            f"{handle[:80]!r} is not a recall handle ({error}); use recall_handle of the send's result"
+            f"{handle[:80]!r} is not a recall handle ({error}); use recall_handle of the send's result",
+            what="handle",
+            value=handle,
         ) from None
 
 
@@ -48,13 +50,16 @@ async def recall(instance: ClientInstance, group: str, topic: str, handle: str, 
     check_topic(topic)
     if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         raise InvalidNameError(
-            f"messages of {topic!r} cannot be recalled; give the topic that they were sent to"
+            f"messages of {topic!r} cannot be recalled; give the topic that they were sent to",
+            what="topic",
+            value=topic,
         )
     found = parse_handle(handle)
     await instance.find_route(topic)
     address = instance.routes.master(found.broker_name) or instance.routes.any_broker(topic, instance.rng)
     if address is None:
-        raise ClientError(f"neither broker {found.broker_name!r} nor any other broker of {topic!r} is known")
+        text = f"neither broker {found.broker_name!r} nor any other broker of {topic!r} is known"
+        raise ClientError(text, what="broker", value=found.broker_name)
     header = headers.RecallMessageRequest(
         topic=topic, recall_handle=handle, producer_group=group, broker_name=found.broker_name
     )

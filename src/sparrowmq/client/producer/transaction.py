@@ -106,7 +106,8 @@ def half_message(message: Message, group: str, check_after: float | None) -> Hal
     system = {**(message.system or {}), PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: group}
     if check_after is not None:
         if check_after < 0:
-            raise InvalidMessageError(f"check_after={check_after!r} must be a number of seconds, 0 or more")
+            text = f"check_after={check_after!r} must be a number of seconds, 0 or more"
+            raise InvalidMessageError(text, part="check_after", value=check_after)
         system[PROPERTY_CHECK_IMMUNITY] = str(round(check_after))
     values = {item.name: getattr(message, item.name) for item in fields(Message)}
     values |= {"system": system, "delay_level": None}

@@ -266,7 +266,10 @@ class PullConsumer(PolledQueues):
         """Filter assigned queues of `topic`; only before the start. Raises `InvalidStateError`."""
         if self.state is not State.CREATED:
             raise InvalidStateError(
-                f"{self._life.name} is {self.state.value}: set the filter of assigned queues before the start"
+                f"{self._life.name} is {self.state.value}: set the filter of assigned queues before the "
+                "start",
+                what="created",
+                value=self.state.value,
             )
         self._plan.filter_assigned(topic, expression)
 
@@ -289,7 +292,8 @@ class PullConsumer(PolledQueues):
         """
         self._running()
         if topic not in self._plan.shared:
-            raise ClientError(f"topic {topic!r} is not registered: call register_topic({topic!r}) first")
+            text = f"topic {topic!r} is not registered: call register_topic({topic!r}) first"
+            raise ClientError(text, what="topic", value=topic)
         if (pulls := self._offset_pulls()) is not None:
             pulls.finish(topic=topic)
         return [queue for queue in self.assignment if queue.topic == topic]
@@ -406,7 +410,7 @@ class PullConsumer(PolledQueues):
         group, store = self._need_group(), self._need_store()
         if isinstance(queue, MessageQueue):
             if offset is None:
-                raise SettingsError(f"commit({queue}) needs an offset: the next one to read")
+                raise SettingsError(f"commit({queue}) needs an offset: the next one to read", "offset")
             check_range("offset", offset, 0, 2**63 - 1)
             if self._plan.mode is Mode.NONE:
                 await self._send_offset(group, queue, offset)
@@ -515,7 +519,8 @@ class PullConsumer(PolledQueues):
 
     def _need_group(self) -> str:
         if self.group is None:
-            raise ClientError("this pull consumer has no group; create it with PullConsumer('my-group', …)")
+            text = "this pull consumer has no group; create it with PullConsumer('my-group', …)"
+            raise ClientError(text, what="group")
         return self.group
 
     async def _pull(self, queue: MessageQueue, offset: int, wish: PullParameters) -> PullAnswer:

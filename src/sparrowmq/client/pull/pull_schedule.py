@@ -106,7 +106,9 @@ class PullSchedule:
         """
         if self.state is not State.CREATED:
             raise InvalidStateError(
-                f"the pull schedule is {self.state.value}: register callbacks before the start"
+                f"the pull schedule is {self.state.value}: register callbacks before the start",
+                what="created",
+                value=self.state.value,
             )
         self.consumer.register_topic(topic, self._queues_changed)
         self._callbacks[topic] = callback

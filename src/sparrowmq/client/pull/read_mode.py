@@ -97,7 +97,7 @@ class PullPlan:
         chosen = tuple(dict.fromkeys(queues))
         if not chosen:
             raise SettingsError(
-                "assign needs at least one queue; to stop reading, use `unsubscribe` or close"
+                "assign needs at least one queue; to stop reading, use `unsubscribe` or close", "queues"
             )
         for queue in chosen:
             check_topic(queue.topic)
@@ -168,6 +168,8 @@ class PullPlan:
         if self.mode not in (Mode.NONE, mode):
             raise InvalidStateError(
                 f"this pull consumer reads by {self.mode.value}() and cannot change to {mode.value}(); "
-                f"create another one for that"
+                f"create another one for that",
+                what=mode.value,
+                value=self.mode.value,
             )
         self.mode = mode

@@ -31,7 +31,8 @@ class StreamedMessage(LazyMessage):
         if stream is None:
             raise InvalidStateError(
                 "this message belongs to a handler: return from the handler to acknowledge it, or raise to "
-                "retry"
+                "retry",
+                what="handler",
             )
         return stream
 
@@ -142,7 +143,9 @@ class MessageStream:
         if self._pid != os.getpid():
             raise InvalidStateError(
                 f"a message of {message.queue} was received by another process (pid {self._pid}, this is "
-                f"{os.getpid()}); acknowledge or retry it there"
+                f"{os.getpid()}); acknowledge or retry it there",
+                what="process",
+                value=self._pid,
             )
 
     def is_in_hand(self, message: StreamedMessage) -> bool:

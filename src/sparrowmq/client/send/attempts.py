@@ -154,7 +154,9 @@ class Attempts:
         remaining = deadline - self._loop.time()
         if remaining <= 0:
             raise NoRoomError(
-                "the timeout of a send ended before it was written; use a longer timeout or send less at once"
+                "the timeout of a send ended before it was written; use a longer timeout or send less at "
+                "once",
+                what="timeout",
             )
         return remaining
 
@@ -241,7 +243,9 @@ class Attempts:
         if 0 < version < TIMER_VERSION or self._settings.compat == "4.9":
             raise ClientError(
                 f"the broker {target.queue.broker_name!r} is older than 5.0 and would deliver a message with "
-                "delay or deliver_at at once; use delay_level"
+                "delay or deliver_at at once; use delay_level",
+                what="delay",
+                value=target.queue.broker_name,
             )
 
 

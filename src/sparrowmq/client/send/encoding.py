@@ -562,7 +562,9 @@ def send_result(answer: Command, outgoing: Outgoing, target: SendTarget) -> Send
     except (KeyError, ValueError) as error:
         raise ProtocolError(
             f"{target.address} answered that a message is stored, but msgId, queueId or queueOffset is "
-            f"missing or wrong: {error}"
+            f"missing or wrong: {error}",
+            what="answer",
+            value=target.address,
         ) from None
     queue = target.queue
     if queue_id != queue.queue_id:

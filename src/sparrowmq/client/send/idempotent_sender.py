@@ -96,7 +96,8 @@ class IdempotentSender(Sender):
     ) -> None:
         """Refused: without an answer nothing is known. Raises `ClientError`."""
         raise ClientError(
-            "an idempotent producer cannot send one-way, because it needs answers; use another producer"
+            "an idempotent producer cannot send one-way, because it needs answers; use another producer",
+            what="oneway",
         )
 
     # Ways of the base class that lead here
@@ -129,7 +130,8 @@ class IdempotentSender(Sender):
         if not outgoing.is_plain:
             raise InvalidMessageError(
                 f"an idempotent producer cannot send messages that are delayed, timed, transactional, "
-                f"requests or replies, as the one to {outgoing.topic!r}; use another producer for it"
+                f"requests or replies, as the one to {outgoing.topic!r}; use another producer for it",
+                part="message",
             )
         began, settings = self._loop.time(), self._settings
         outgoing_count = count_of(outgoing)

@@ -75,7 +75,8 @@ class Gate:
     def leave(self, size: int) -> None:
         """Return room and admit waiting callers. Raises `InvariantError` for room that was not taken."""
         if self.count < 1 or self.bytes < size:
-            raise InvariantError(f"{size} bytes are released, but {self.count} sends hold {self.bytes} bytes")
+            text = f"{size} bytes are released, but {self.count} sends hold {self.bytes} bytes"
+            raise InvariantError(text, what="bytes", value=size, limit=self.bytes)
         self.count -= 1
         self.bytes -= size
         if self._waiting:

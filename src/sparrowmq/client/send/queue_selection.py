@@ -121,13 +121,17 @@ def select_target(
         queue = selector(info.queues, message, argument)
     except Exception as error:
         raise ClientError(
-            f"the queue selector {name} failed for topic {info.topic!r}: {type(error).__name__}: {error}"
+            f"the queue selector {name} failed for topic {info.topic!r}: {type(error).__name__}: {error}",
+            what="selector",
+            value=name,
         ) from error
     target = None if queue is None else info.find(queue)
     if target is None:
         raise ClientError(
             f"the queue selector {name} returned {queue}, which is not one of the {len(info.targets)} "
-            f"queues of {info.topic!r}; return one of its arguments"
+            f"queues of {info.topic!r}; return one of its arguments",
+            what="selector",
+            value=name,
         )
     return target
 
@@ -142,5 +146,6 @@ def one_choice(
         if value is not None
     ]
     if len(given) > 1:
-        raise ClientError(f"{' and '.join(given)} both select the queue; give one of them")
+        text = f"{' and '.join(given)} both select the queue; give one of them"
+        raise ClientError(text, what="choice", value=given)
     return select_by_hash if hash_key is not None else selector

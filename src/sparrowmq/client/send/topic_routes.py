@@ -116,7 +116,8 @@ class PublishTable:
 def target_of(info: PublishInfo, queue: MessageQueue) -> SendTarget:
     """The target for a queue that the caller chose. Raises `ClientError` or `NoRouteError`."""
     if queue.topic != info.topic:
-        raise ClientError(f"a message to {info.topic!r} cannot go to {queue}; topic and queue must agree")
+        text = f"a message to {info.topic!r} cannot go to {queue}; topic and queue must agree"
+        raise ClientError(text, what="queue", value=queue)
     target = info.find(queue)
     if target is None:
         raise NoRouteError(

@@ -72,13 +72,16 @@ def check_caller(pid: int, what: object) -> LoopThread:
     if pid != os.getpid():
         raise InvalidStateError(
             f"{what!r} was created in another process (pid {pid}, this is {os.getpid()}); create a new one "
-            f"after the fork"
+            f"after the fork",
+            what="process",
+            value=pid,
         )
     background = loop_thread()
     if background.is_current_thread:
         raise InvalidStateError(
             f"{what!r} was called on SparrowMQ's own loop, where it would wait for itself: use "
-            "sparrowmq.aio in async handlers, or make the handler a plain function"
+            "sparrowmq.aio in async handlers, or make the handler a plain function",
+            what="loop",
         )
     if background.has_ended:
         raise InvalidStateError(ENDED)
