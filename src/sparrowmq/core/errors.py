@@ -94,7 +94,8 @@ class NoFencesError(ClientError):
 class InvalidMessageError(ClientError, ValueError):
     """A message breaks a limit: empty or oversized body, wrong properties (client:B-04 to B-10).
 
-    `part` is what is wrong, such as `body` or the name of a property, and `limit` the bound it exceeds.
+    `part` is what is wrong, such as `body` or the name of a property, `value` what it is, or of which row, and
+    `limit` the bound it exceeds.
     """
 
     def __init__(
@@ -176,7 +177,11 @@ class ReplyTimeoutError(ClientError, TimeoutError):
 
 
 class TransportError(SparrowError):
-    """Bytes could not be exchanged with `address`."""
+    """Bytes could not be exchanged with `address`.
+
+    `value` is the code of the request, or the system's error number where a server cannot listen; `limit` is
+    the time limit in seconds.
+    """
 
     retryable = True
     code = 10001
