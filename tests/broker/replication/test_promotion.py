@@ -104,6 +104,11 @@ def test_warning_about_possible_losses_of_an_unavailable_master() -> None:
     assert "h:2" in plan.doubts[0] and "h:9" not in plan.doubts[0] and plan.lost_bytes is None
 
 
+def test_no_warning_about_a_broker_that_is_the_master_already() -> None:
+    alone = plan_promotion(replica(9, MASTER, is_sync=False), {}, {"h:2": "gone"})
+    assert alone.is_done and (alone.doubts, alone.refusals, alone.lost_bytes) == ((), (), 0)
+
+
 def test_warning_about_two_masters_and_managed_broker_is_refused() -> None:
     two = {"h:8": replica(8, MASTER, 500), "h:9": replica(9, MASTER)}
     plan = plan_promotion(replica(1), two, {})

@@ -16,7 +16,7 @@ from sparrowmq.protocol.bodies.replicas import FOLLOWING, MASTER, SLAVE, Replica
 class PromotionPlan:
     """The effects of a promotion, and the doubts about it.
 
-    `epoch` is the new reign's. `master` is the old master that answers, which first hands its log over; None
+    `epoch` is the new master's. `master` is the old master that answers, which first hands its log over; None
     if none does. `followers` are the slaves that answer, `silent` the replicas that do not, with the reason.
     `lost_bytes` is the minimum part of the log that is lost, None if unknown. `refusals` cannot be overruled;
     `doubts` are the points that have to be accepted.
@@ -84,7 +84,7 @@ def plan_promotion(
                 "bytes of its log"
             )
             lost = None if lost is None or not missing else max(lost, missing)
-    else:
+    elif candidate.role != MASTER:
         doubts += _doubts_without_master(candidate, silent)
         if doubts:
             lost = lost or None
@@ -101,8 +101,7 @@ def _doubts_without_master(candidate: ReplicaState, silent: Mapping[str, str]) -
     if not candidate.is_sync:
         found.append(
             "the master does not answer, and it is not a SYNC_MASTER: it may have acknowledged messages "
-            "that no "
-            "slave has"
+            "that no slave has"
         )
     slaves = sorted(address for address in silent if address != candidate.master_address)
     if slaves:
