@@ -123,7 +123,7 @@ def test_when_none_answers_where_is_named_and_what_to_do(call: Call, line: str) 
     url = f"http://127.0.0.1:{free_port()}"
     outcome = call(line, "--coordinator", url)
     assert (outcome.status, outcome.out) == (1, "")
-    assert outcome.err.startswith(f"sparrow: no coordinator answers at {url}: [Errno 111] Connection refused")
+    assert outcome.err.startswith(f"sparrow: no coordinator answers at {url}: Connection refused")
     assert "start one with sparrow up or sparrow coordinator" in outcome.err
     assert len(outcome.err.splitlines()) == 1
 

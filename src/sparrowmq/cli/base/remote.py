@@ -132,8 +132,9 @@ def call(
                 value=base,
                 limit=SECONDS,
             ) from None
+        reason = getattr(why, "strerror", None) or why
         raise UsageError(
-            f"no coordinator answers at {base}: {why}; start one with sparrow up or sparrow coordinator, "
+            f"no coordinator answers at {base}: {reason}; start one with sparrow up or sparrow coordinator, "
             f"or set its address with --coordinator or SPARROW_COORDINATOR_URL",
             value=base,
         ) from None

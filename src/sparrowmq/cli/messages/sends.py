@@ -66,7 +66,7 @@ def send(
     at: Annotated[
         str | None,
         typer.Option(
-            help="Deliver at a time such as 2030-05-01T12:00 (local, at most 3 days ahead; from 5.0 on)."
+            help="Deliver at a time such as 2030-05-01T12:00, at most 3 days ahead (brokers from 5.0 on)."
         ),
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Maximum lines of a file per second.")] = None,

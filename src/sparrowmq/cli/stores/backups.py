@@ -31,8 +31,9 @@ def backup(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Back up a store, even while its broker runs. Only what changed since the last backup is copied. To
-    continue an interrupted backup, run the command again.
+    """Back up a store, even while its broker runs. Only what changed since the last backup is copied.
+
+    To continue an interrupted backup, run the command again.
     """
     from sparrowmq.core.clock import SystemClock
     from sparrowmq.store.offline.backup import Backup

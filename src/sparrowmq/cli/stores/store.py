@@ -36,8 +36,9 @@ def verify(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check every record, queue entry, index entry, table and timer. Exit status 0: no damage, 1: damaged, 2:
-    no store.
+    """Check every record, queue entry, index entry, table and timer.
+
+    Exit status 0: no damage, 1: damaged, 2: no store.
     """
     from sparrowmq.store.offline.verify import verify as check
 
@@ -188,8 +189,9 @@ def repair(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rebuild damaged queues and a damaged index from the log. The old files are kept in the directory. Exit
-    status 0: no damage remains, 1: some remains.
+    """Rebuild damaged queues and a damaged index from the log. The old files are kept in the directory.
+
+    Exit status 0: no damage remains, 1: some remains.
     """
     from sparrowmq.core.clock import SystemClock
     from sparrowmq.store.offline import repair as repairs
@@ -243,8 +245,9 @@ def copy(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a directory, or some of its topics, to a new one, and check the copy. Exit status 1 if it is
-    damaged.
+    """Copy a directory, or some of its topics, to a new one, and check the copy.
+
+    Exit status 1 if it is damaged.
     """
     from sparrowmq.core.clock import SystemClock
     from sparrowmq.store.offline.copy import copy as copy_store

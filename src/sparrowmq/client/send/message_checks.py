@@ -60,7 +60,7 @@ def check_tag(message: Message) -> None:
     if tag.strip() != tag or TAG_SEPARATOR in tag:
         raise InvalidMessageError(
             f"the tag {tag!r} of a message to {message.topic!r} cannot be subscribed: subscriptions separate "
-            f"tags with '{TAG_SEPARATOR}' and ignore white space around them; send a tag without both",
+            f"tags with '{TAG_SEPARATOR}' and ignore white space around them; send a tag without either",
             part="tag",
         )
 
