@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import Connection
 from tests.coordinator.running import Running
 
 from sparrowmq.coordinator.api import exposition
@@ -53,6 +57,20 @@ def test_cluster_history_has_rates_and_the_groups_with_most_lag(api: Running) ->
     assert [one["figure"] for one in found[:2]] == ["cluster-in", "cluster-out"]
     assert last(found[0]) == [12.5]
     assert [one["name"] for one in found[2:]] == ["g7", "g6", "g5"]
+
+
+def test_values_of_the_overview_are_read_once(api: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(api, QUARTERS, {Series(Figure.GROUP_LAG, "late"): 90_000.0, Series(Figure.CLUSTER_IN, ""): 1.0})
+    reads, usual = list[int](), store.read
+
+    def read(connection: Connection, grain: Grain, wanted: Collection[int], now_ms: int) -> dict[int, Any]:
+        reads.append(len(wanted))
+        return usual(connection, grain, wanted, now_ms)
+
+    monkeypatch.setattr(store, "read", read)
+    found = api.get("/cluster/history?range=30d")["series"]
+    assert len(reads) == 1, "decoding a month of all groups is most of the work"
+    assert last(next(one for one in found if one["name"] == "late")) == [90_000.0]
 
 
 def test_worst_groups_are_selected_by_their_current_lag(

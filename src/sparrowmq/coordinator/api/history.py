@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query
@@ -38,7 +39,7 @@ def cluster_history(who: Who, span: Span = "1h", worst: Annotated[int, Query(ge=
     """
 
     def work(connection: Connection) -> Answer:
-        rates = (Series(Figure.CLUSTER_IN, ""), Series(Figure.CLUSTER_OUT, ""))
+        rates = [Series(Figure.CLUSTER_IN, ""), Series(Figure.CLUSTER_OUT, "")]
         now = who.context.database.now(connection)
         groups = {
             Series(Figure.GROUP_LAG, name): number
@@ -48,13 +49,11 @@ def cluster_history(who: Who, span: Span = "1h", worst: Annotated[int, Query(ge=
             last = store.latest(connection, SECONDS, groups.values(), now, RECENT_STEPS)
             first = sorted(groups.items(), key=lambda one: -last.get(one[1], -1.0))
             groups = dict(first[:GROUPS_MAX])
-        found = store.read(connection, RANGES[span], groups.values(), now)
-        peaks = {
-            one: max((value for value in found[number] if value == value), default=0.0)
-            for one, number in groups.items()
-        }
+        known = store.numbers(connection, rates) | groups
+        found = store.read(connection, RANGES[span], known.values(), now)
+        peaks = {one: _peak(found[number]) for one, number in groups.items()}
         chosen = sorted((one for one in peaks if peaks[one] > 0), key=lambda one: -peaks[one])[:worst]
-        return _answer(connection, span, now, [*rates, *chosen])
+        return _answer(span, now, [*rates, *chosen], known, found)
 
     return _read(who, work)
 
@@ -77,7 +76,9 @@ def group_history(group: str, who: Who, span: Span = "1h") -> Answer:
         queues = store.named(connection, Figure.QUEUE_LAG, prefix)
         names = [name for name in queues if name.startswith(prefix)][:LINES_MAX]
         wanted = [Series(figure, key_of(group)) for figure in (Figure.GROUP_LAG, Figure.GROUP_AGE)]
-        found = _answer(connection, span, now, [*wanted, *(Series(Figure.QUEUE_LAG, name) for name in names)])
+        found = _read_series(
+            connection, span, now, [*wanted, *(Series(Figure.QUEUE_LAG, name) for name in names)]
+        )
         for one in found["series"]:
             one["name"] = one["name"].removeprefix(prefix)
         return found
@@ -141,7 +142,7 @@ def _of(who: ApiCaller, span: str, name: str, figures: Iterable[Figure]) -> Answ
     wanted = [Series(figure, key_of(name)) for figure in figures]
 
     def work(connection: Connection) -> Answer:
-        return _answer(connection, span, who.context.database.now(connection), wanted)
+        return _read_series(connection, span, who.context.database.now(connection), wanted)
 
     return _read(who, work)
 
@@ -151,10 +152,25 @@ def _read(who: ApiCaller, work: Callable[[Connection], Answer]) -> Answer:
     return who.read(work)
 
 
-def _answer(connection: Connection, span: str, now: int, wanted: Sequence[Series]) -> Answer:
+def _peak(values: Iterable[float]) -> float:
+    """The highest value, at least 0. An unknown one is never the highest: comparisons with NaN are false."""
+    return max(chain((0.0,), values))
+
+
+def _read_series(connection: Connection, span: str, now: int, wanted: Sequence[Series]) -> Answer:
+    known = store.numbers(connection, wanted)
+    return _answer(span, now, wanted, known, store.read(connection, RANGES[span], known.values(), now))
+
+
+def _answer(
+    span: str,
+    now: int,
+    wanted: Sequence[Series],
+    numbers: Mapping[Series, int],
+    found: Mapping[int, Iterable[float]],
+) -> Answer:
+    """The answer for some series, from the values that were read, by number."""
     grain = RANGES[span]
-    numbers = store.numbers(connection, wanted)
-    found = store.read(connection, grain, numbers.values(), now)
     nothing = [UNKNOWN] * (grain.keep_ms // grain.step_ms)
     return {
         "range": span,
