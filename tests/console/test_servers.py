@@ -42,6 +42,27 @@ def test_clients_are_listed_with_language_and_groups(
     assert "there is no broker" in grey.words, "requests go to brokers only"
 
 
+def test_use_of_bounds_is_on_the_pages_of_brokers_and_name_servers(
+    console: Site, viewer: Reader, cluster: LocalCluster
+) -> None:
+    for path, names, translated in (
+        ("brokers", ("Connections", "Memory of connections, bytes", "Topics", "Pulls that wait"), "连接数"),
+        ("name-servers", ("Connections", "Brokers", "Pairs of a topic and a broker"), "连接数"),
+    ):
+        address = quote(cluster.namesrv if path == "name-servers" else cluster.broker_address, safe="")
+        page = viewer.page(f"/{path}/{address}")
+        read(page)
+        assert all(name in page.part("bounds") for name in names), page.part("bounds")
+        chinese = viewer.get(f"/{path}/{address}", **{"Accept-Language": "zh"})
+        assert translated in chinese.part("bounds")
+    address = quote(cluster.broker_address, safe="")
+    found = {
+        one["name"]: one for one in json.loads(console.call("GET", f"/cluster/servers/{address}/bounds").text)
+    }
+    assert 0 < found["topics"]["used"] < found["topics"]["most"]
+    assert 0 < found["connections"]["used"] < found["connections"]["most"]
+
+
 def test_name_server_page_shows_its_contents(viewer: Reader, cluster: LocalCluster) -> None:
     path = f"/name-servers/{quote(cluster.namesrv, safe='')}"
     assert f'href="{path}"' in viewer.page("/brokers").text

@@ -12,6 +12,7 @@ from sparrowmq.broker.metrics.replication import ReplicationFigures
 from sparrowmq.broker.metrics.storage import StorageFigures
 from sparrowmq.broker.metrics.traffic import TrafficFigures
 from sparrowmq.broker.metrics.transactions import collect_transactions
+from sparrowmq.core.figures.bounds import Bound, add_bounds
 from sparrowmq.core.figures.exposition import Aside, Exposition, labels
 from sparrowmq.core.route import PERM_READ, PERM_WRITE
 from sparrowmq.core.settings.text import parse_labels
@@ -20,6 +21,21 @@ from sparrowmq.transport.figures import add_server_figures
 if TYPE_CHECKING:
     from sparrowmq.broker.parts import BrokerParts
     from sparrowmq.transport.server import Server
+
+
+def broker_bounds(parts: BrokerParts) -> list[Bound]:
+    """Those of its tables and of the requests that wait; the listener has its own."""
+    settings = parts.settings
+    return [
+        Bound("topics", len(parts.topics.configs), settings.topics_max),
+        Bound("queues", parts.topics.queue_count, settings.queues_max),
+        Bound("groups", len(parts.groups.configs), settings.groups_max),
+        Bound("consumer_offsets", parts.offsets.entries, settings.consumer_offsets_max),
+        Bound("producer_states", len(parts.store.producers), settings.max_producer_states),
+        Bound("open_transactions", parts.exchange.transactions.open_count, settings.open_transactions_max),
+        Bound("members", parts.clients.count, settings.members_max),
+        Bound("held_pulls", parts.pulling.held, settings.held_pulls_max),
+    ]
 
 
 class OperatedBroker:
@@ -77,7 +93,7 @@ class OperatedBroker:
         yield from collect_transactions(into, node, self._parts.exchange.transactions)
         self._add_state(into, node)
         yield None
-        self._add_bounds(into, node)
+        add_bounds(into, node, broker_bounds(self._parts))
         add_server_figures(into, node, self._server)
 
     def _add_state(self, into: Exposition, node: str) -> None:
@@ -98,26 +114,6 @@ class OperatedBroker:
         into.gauge("sparrow_managed_groups", "Groups with a policy.").add(node, len(parts.fence.groups))
         registered = into.gauge("sparrow_registered", "1 if all name servers know the broker.")
         registered.add(node, int(not parts.registration.silent))
-
-    def _add_bounds(self, into: Exposition, node: str) -> None:
-        """The broker's bounds, and how far they are used."""
-        parts = self._parts
-        settings, clients = parts.settings, parts.clients
-        used = into.gauge("sparrow_bound_used", "How much of a bound is used.")
-        most = into.gauge("sparrow_bound_max", "The bound.")
-        for name, value, limit in (
-            ("topics", len(parts.topics.configs), settings.topics_max),
-            ("queues", parts.topics.queue_count, settings.queues_max),
-            ("groups", len(parts.groups.configs), settings.groups_max),
-            ("consumer_offsets", parts.offsets.entries, settings.consumer_offsets_max),
-            ("producer_states", len(parts.store.producers), settings.max_producer_states),
-            ("open_transactions", parts.exchange.transactions.open_count, settings.open_transactions_max),
-            ("members", clients.count, settings.members_max),
-            ("held_pulls", parts.pulling.held, settings.held_pulls_max),
-        ):
-            label = labels(node, bound=name)
-            used.add(label, value)
-            most.add(label, limit)
 
     def faults(self) -> list[str]:
         """A failed disk stays failed until the broker is restarted."""

@@ -96,11 +96,11 @@ def _no_levels(levels: str) -> None:
 class Surroundings:
     """What the process around a broker's parts offers them.
 
-    `loop_figures` returns the loop's part of the runtime information. `requests` records how long requests
-    take. `log_levels` is called with `logLevel` when an operator changes it.
+    `figures` returns the runtime information about the loop and the bounds. `requests` records how long
+    requests take. `log_levels` is called with `logLevel` when an operator changes it.
     """
 
-    loop_figures: Callable[[], dict[str, str]] = dict
+    figures: Callable[[], dict[str, str]] = dict
     requests: RequestWatch = field(default_factory=RequestWatch)
     log_levels: Callable[[str], None] = _no_levels
 
@@ -492,8 +492,8 @@ class BrokerParts:
         self.membership.tell(group)
 
     def _runtime(self) -> dict[str, str]:
-        """Runtime information about delayed messages and the loop."""
-        return {**self.delayed.runtime(), **self._around.loop_figures()}
+        """Runtime information about delayed messages, the loop and the bounds."""
+        return {**self.delayed.runtime(), **self._around.figures()}
 
     def _apply(self, settings: BrokerSettings) -> None:
         """An operator changed settings."""

@@ -14,7 +14,7 @@ from sparrowmq.broker.access.gate import make_gate
 from sparrowmq.broker.base.periodic import Background
 from sparrowmq.broker.base.registration import Registration
 from sparrowmq.broker.base.routes import RouteLookup
-from sparrowmq.broker.operated import OperatedBroker
+from sparrowmq.broker.operated import OperatedBroker, broker_bounds
 from sparrowmq.broker.parts import BrokerParts, Surroundings
 from sparrowmq.broker.replication.following import ToMaster
 from sparrowmq.broker.replication.master import listen
@@ -22,6 +22,7 @@ from sparrowmq.broker.replication.reign import Reign
 from sparrowmq.broker.replication.slave import Addresses
 from sparrowmq.core.clock import Clock, SystemClock, uptime
 from sparrowmq.core.errors import InvalidStateError, ListenError, SettingsError, SparrowError
+from sparrowmq.core.figures.bounds import bounds_table
 from sparrowmq.core.figures.exposition import Operated, Starting
 from sparrowmq.core.ids import pack_host
 from sparrowmq.core.settings.servers import BrokerSettings, split_addresses
@@ -32,6 +33,7 @@ from sparrowmq.store.base.settings import StoreSettings
 from sparrowmq.store.cut import cut_log
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.transport.client import RemotingClient
+from sparrowmq.transport.figures import server_bounds
 from sparrowmq.transport.request_watch import RequestWatch
 from sparrowmq.transport.server import Server
 from sparrowmq.transport.tls import FollowedContext, outgoing_tls, read_tls_settings, server_tls
@@ -318,11 +320,16 @@ class Broker:
             to_master=to_master,
             routes=RouteLookup(self._client, name_servers, self._clock) if name_servers else None,
             around=Surroundings(
-                loop_figures=lambda: server.watch.book.table(),
+                figures=lambda: self._figures(server),
                 requests=self._requests,
                 log_levels=self._log_levels,
             ),
         )
+
+    def _figures(self, server: Server) -> dict[str, str]:
+        """Runtime information about the loop and the bounds."""
+        bounds = [*broker_bounds(self.parts), *server_bounds(server)]
+        return {**server.watch.book.table(), **bounds_table(bounds)}
 
     def _registration(self, topics: Callable[[], bytes], to_master: ToMaster, reign: Reign) -> Registration:
         settings = self._settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from sparrowmq.core.figures.bounds import Bound, add_bounds
 from sparrowmq.core.figures.exposition import Exposition, labels
 from sparrowmq.core.settings.text import parse_labels
 from sparrowmq.transport.figures import add_stalls
@@ -60,11 +61,8 @@ class OperatedCoordinator:
         self._add_services(into)
         yield
         yield from self._managed(into)
-        used = into.gauge("sparrow_bound_used", "How much of a bound is used.")
-        most = into.gauge("sparrow_bound_max", "The bound.")
-        label = labels(self._node, bound="connections")
-        used.add(label, len(self._server.places))
-        most.add(label, self._server.places.most)
+        places = self._server.places
+        add_bounds(into, self._node, [Bound("connections", len(places), places.most)])
         add_stalls(into, self._node, self._stalls)
 
     def _add_services(self, into: Exposition) -> None:

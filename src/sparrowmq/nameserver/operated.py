@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sparrowmq.core.figures.bounds import Bound, add_bounds
 from sparrowmq.core.figures.exposition import Exposition, labels
 from sparrowmq.core.settings.text import parse_labels
 from sparrowmq.nameserver.registry import BROKERS_MAX, Registry
@@ -13,6 +14,15 @@ from sparrowmq.transport.figures import add_server_figures
 if TYPE_CHECKING:
     from sparrowmq.nameserver.registry import Registry
     from sparrowmq.transport.server import Server
+
+
+def registry_bounds(registry: Registry) -> list[Bound]:
+    """The bounds of what brokers registered."""
+    return [
+        Bound("brokers", registry.broker_count, BROKERS_MAX),
+        Bound("topics", registry.topic_count, registry.topics_max),
+        Bound("routes", registry.route_count, registry.routes_max),
+    ]
 
 
 class OperatedNameServer:
@@ -33,17 +43,7 @@ class OperatedNameServer:
 
     def collect(self, into: Exposition) -> Iterator[None]:
         """Add all figures."""
-        registry = self._registry
-        used = into.gauge("sparrow_bound_used", "How much of a bound is used.")
-        most = into.gauge("sparrow_bound_max", "The bound.")
-        for name, value, limit in (
-            ("brokers", registry.broker_count, BROKERS_MAX),
-            ("topics", registry.topic_count, registry.topics_max),
-            ("routes", registry.route_count, registry.routes_max),
-        ):
-            label = labels(self._node, bound=name)
-            used.add(label, value)
-            most.add(label, limit)
+        add_bounds(into, self._node, registry_bounds(self._registry))
         yield
         add_server_figures(into, self._node, self._server)
 

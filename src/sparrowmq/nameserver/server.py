@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.core.clock import Clock, SystemClock
+from sparrowmq.core.figures.bounds import bounds_table
 from sparrowmq.core.figures.exposition import Operated, Starting
 from sparrowmq.core.outside import one_line
 from sparrowmq.nameserver import rights
 from sparrowmq.nameserver.handlers import Handlers
 from sparrowmq.nameserver.kv import KeyValues
-from sparrowmq.nameserver.operated import OperatedNameServer
+from sparrowmq.nameserver.operated import OperatedNameServer, registry_bounds
 from sparrowmq.nameserver.options import Options
 from sparrowmq.nameserver.registry import LiveBroker, Registry
 from sparrowmq.transport.connection import Connection
 from sparrowmq.transport.dispatch import CommandHandler, check_rows
+from sparrowmq.transport.figures import server_bounds
 from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.server import CONNECTIONS_MAX, Server
 from sparrowmq.transport.slices import shared
@@ -169,9 +171,10 @@ class NameServer:
         self._occasional.write(level, f"{kind} {member.broker_name}", one_line(text))
 
     def _runtime(self) -> dict[str, str]:
-        """Runtime information: uptime and stalls of the loop."""
+        """Runtime information: uptime, stalls of the loop, and the use of bounds."""
         up_ms = int((self._clock.monotonic() - self._began) * 1000)
-        return {"uptimeMillis": str(up_ms), **self._server.watch.book.table()}
+        bounds = bounds_table([*registry_bounds(self._registry), *server_bounds(self._server)])
+        return {"uptimeMillis": str(up_ms), **self._server.watch.book.table(), **bounds}
 
     def _fixed_settings(self) -> dict[str, object]:
         return {

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
+from sparrowmq.core.figures.bounds import Bound, add_bounds
 from sparrowmq.core.figures.exposition import Exposition, labels
 from sparrowmq.core.settings.text import parse_labels
 from sparrowmq.proxy.calls.clients import Clients
@@ -96,15 +97,11 @@ class OperatedProxy:
             done.add(label, book.done[method])
             took.add(label, round(book.seconds.get(method, 0.0), 3))
         yield
-        used = into.gauge("sparrow_bound_used", "What is used of a bound.")
-        most = into.gauge("sparrow_bound_max", "The bound.")
-        for name, value, limit in (
-            ("calls", self._listener.calls, self._listener.calls_max),
-            ("clients", len(self._clients), self._clients.clients_max),
-        ):
-            label = labels(self._node, bound=name)
-            used.add(label, value)
-            most.add(label, limit)
+        bounds = [
+            Bound("calls", self._listener.calls, self._listener.calls_max),
+            Bound("clients", len(self._clients), self._clients.clients_max),
+        ]
+        add_bounds(into, self._node, bounds)
         add_server_figures(into, self._node, self._listener)
 
     def faults(self) -> list[str]:

@@ -8,7 +8,8 @@ from concurrent.futures import Executor
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.core.figures.exposition import Aside, Collecting, Exposition, labels
+from sparrowmq.core.figures.bounds import Bound, add_bounds
+from sparrowmq.core.figures.exposition import Aside, Collecting, Exposition
 from sparrowmq.transport.slices import shared
 
 if TYPE_CHECKING:
@@ -49,17 +50,17 @@ def run_aside(steps: Iterable[object]) -> None:
 
 def add_server_figures(into: Exposition, node: str, server: Listener[Any]) -> None:
     """Add connections, their memory, and the loop's stalls. `node` has the labels of the server."""
-    account = server.account
     add_stalls(into, node, server.watch.book)
-    used = into.gauge("sparrow_bound_used", "How much of a bound is used.")
-    most = into.gauge("sparrow_bound_max", "The bound.")
-    for name, value, limit in (
-        ("connections", len(server.connections), server.connections_max),
-        ("connection_memory_bytes", account.total, account.limit),
-    ):
-        label = labels(node, bound=name)
-        used.add(label, value)
-        most.add(label, limit)
+    add_bounds(into, node, server_bounds(server))
+
+
+def server_bounds(server: Listener[Any]) -> list[Bound]:
+    """The bounds of a server's listener."""
+    account = server.account
+    return [
+        Bound("connections", len(server.connections), server.connections_max),
+        Bound("connection_memory_bytes", account.total, account.limit),
+    ]
 
 
 def add_stalls(into: Exposition, node: str, book: StallBook) -> None:

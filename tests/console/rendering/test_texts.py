@@ -34,6 +34,7 @@ MADE = (
     "search.",
     "access.",
     "server.",
+    "bound.",
 )
 """Sections whose keys are put together when a page is made."""
 SAME = frozenset({"Broker", "JSON", "Broker "})
@@ -93,7 +94,9 @@ def test_no_string_is_unused() -> None:
 def made(key: str, code: str) -> bool:
     """Whether the name of a key occurs in the code, whole or as the end of a composed key."""
     section, _, name = key.partition(".")
-    if section in ("state", "role", "verdict", "minutes") or key.startswith(("tune.by-", "replicas.wish-")):
+    if section in ("state", "role", "verdict", "minutes", "bound") or key.startswith(
+        ("tune.by-", "replicas.wish-")
+    ):
         return True
     return (
         re.search(rf"\b{re.escape(name)}\b", code) is not None

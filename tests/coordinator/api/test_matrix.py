@@ -135,6 +135,7 @@ LINES: Final = (
     line("GET /cluster/servers", "read"),
     line("GET /cluster/servers/{address}/settings", "read", "/cluster/servers/a/settings"),
     line("GET /cluster/servers/{address}/stalls", "read", "/cluster/servers/a:1/stalls"),
+    line("GET /cluster/servers/{address}/bounds", "read", "/cluster/servers/a:1/bounds"),
     line("GET /cluster/disks", "read"),
     line("GET /cluster/holds", "read"),
     line("PUT /cluster/holds/{topic}", "operate", "/cluster/holds/T", {"group": "mine", **WHY}, "hold.set"),

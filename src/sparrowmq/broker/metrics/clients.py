@@ -1,4 +1,4 @@
-"""Connected clients, and how far the broker's bounds are used."""
+"""Connected clients."""
 
 from __future__ import annotations
 

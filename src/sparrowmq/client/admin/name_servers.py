@@ -27,7 +27,7 @@ class NameServerAdmin(AdminCalls):
     """The part of `Admin` for values on name servers. Changes are made on each of them."""
 
     async def name_server_status(self, address: str) -> NameServerStatus:
-        """What one name server has: topics (code 206), brokers (106) and settings (319).
+        """What one name server has: topics (code 206), brokers (106), settings (319), runtime data (28).
 
         Raises `TransportError` if it does not answer. Its settings may be refused (access control).
         """
@@ -40,10 +40,15 @@ class NameServerAdmin(AdminCalls):
             settings = parse_properties(found.decode("utf-8", "replace"))
         except BrokerError:
             settings = None
+        try:
+            told = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+            runtime = bodies.KVTable.decode(told).table
+        except BrokerError:  # Apache's name servers do not know this request
+            runtime = {}
         info = bodies.ClusterInfo.decode(brokers)
         addresses = {name: dict(one.addresses) for name, one in info.brokers.items()}
         names = frozenset((await apart(bodies.TopicList.decode, topics)).topic_list)
-        return NameServerStatus(address, names, addresses, settings)
+        return NameServerStatus(address, names, addresses, settings, runtime)
 
     async def put_value(self, namespace: str, key: str, value: str) -> None:
         """Store a value on every name server."""

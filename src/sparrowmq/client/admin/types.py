@@ -193,13 +193,14 @@ class BrokerClients:
 @dataclass(frozen=True, slots=True)
 class NameServerStatus:
     """What one name server has: topics, and broker addresses by broker name and id. `settings` is None if it
-    does not report them.
+    does not report them. `runtime` is its runtime information; only SparrowMQ's have some.
     """
 
     address: str
     topics: frozenset[str]
     brokers: Mapping[str, Mapping[int, str]]
     settings: Mapping[str, str] | None = None
+    runtime: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1583,7 +1583,7 @@ class Admin(Facade[_Admin]):
         return self._run(self._inner.holds)
 
     def name_server_status(self, address: str) -> NameServerStatus:
-        """What one name server has: topics (code 206), brokers (106) and settings (319).
+        """What one name server has: topics (code 206), brokers (106), settings (319), runtime data (28).
 
         Raises `TransportError` if it does not answer. Its settings may be refused (access control).
         """

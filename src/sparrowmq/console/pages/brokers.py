@@ -85,6 +85,12 @@ CHANGEABLE: Final = (
     Column("help"),
 )
 SETTINGS: Final = (Column("name"), Column("value"))
+BOUNDS: Final = (
+    Column("bound"),
+    Column("used", "meter"),
+    Column("in_use", "number"),
+    Column("most", "number"),
+)
 STALLS: Final = (
     Column("at_ms", "time"),
     Column("own_ms", "span"),
@@ -300,6 +306,30 @@ async def stalls(visit: Visit) -> Values:
     return {"table": await visit.table("stalls", STALLS, rows, sort="-at_ms", empty=empty)}
 
 
+async def bounds(visit: Visit) -> Values:
+    """How much of a broker's bounds is used."""
+    return await _bounds(visit, await servers.server_bounds(visit.named("address"), visit.caller))
+
+
+async def name_server_bounds(visit: Visit) -> Values:
+    """The same of a name server."""
+    return await _bounds(visit, (await _name_server(visit))["bounds"])
+
+
+async def _bounds(visit: Visit, found: Sequence[Mapping[str, Any]]) -> Values:
+    """Bounds, the one that is used most first."""
+    rows = [
+        {
+            "bound": visit.words.named("bound", one["name"]),
+            "used": 100 * one["used"] // max(1, one["most"]),
+            "in_use": one["used"],
+            "most": one["most"],
+        }
+        for one in found
+    ]
+    return {"table": await visit.table("bounds", BOUNDS, rows, sort="-used", empty="empty.bounds")}
+
+
 async def changeable(visit: Visit) -> Values:
     """Settings that can change while it runs, with their ranges."""
     found = await cluster.changeable_settings(visit.named("address"), visit.caller)
@@ -436,6 +466,7 @@ PAGES: Final = (
             PagePart("slaves", slaves),
             PagePart("drain", drain, template="facts"),
             PagePart("drain-left", drain_left),
+            PagePart("bounds", bounds),
             PagePart("stalls", stalls),
             PagePart("changeable", changeable),
             PagePart("settings", settings),
@@ -456,6 +487,7 @@ PAGES: Final = (
         (
             PagePart("name-server", name_server, template="facts"),
             PagePart("registered", registered),
+            PagePart("bounds", name_server_bounds),
             PagePart("settings", name_server_settings),
         ),
     ),

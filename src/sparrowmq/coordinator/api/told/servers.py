@@ -14,6 +14,7 @@ from sparrowmq.coordinator.api.shared import Answer, ApiCaller, Who
 from sparrowmq.coordinator.cluster.explorer import Servers, asked
 from sparrowmq.coordinator.users.roles import RoleRight
 from sparrowmq.core.errors import RefusedError, SparrowError
+from sparrowmq.core.figures.bounds import told_bounds
 from sparrowmq.core.settings.text import without_secrets
 
 router = APIRouter(prefix="/cluster", tags=["cluster"])
@@ -57,6 +58,19 @@ async def broker_clients(address: str, who: Who) -> Answer:
 async def clients_of(admin: aio.Admin, broker: str) -> aio.BrokerClients:
     """Raises `RefusedError`."""
     return await asked(admin.broker_clients(broker), CLIENTS_SECONDS)
+
+
+@router.get("/servers/{address}/bounds")
+async def server_bounds(address: str, who: Who) -> list[Answer]:
+    """The bounds of a broker, and how much of each is used: connections and their memory, topics, queues,
+    groups, members, pulls that wait. Empty for Apache's brokers, which do not report them.
+    """
+    who.need(RoleRight.READ)
+    admin, name = await explorer(who).admin(), await known_broker(who, address)
+    return [
+        one._asdict()
+        for one in told_bounds(await told(who, "runtime", name, lambda: admin.broker_info(name)))
+    ]
 
 
 @router.get("/servers/{address}/replication")
@@ -106,8 +120,9 @@ async def _replica(who: ApiCaller, admin: aio.Admin, name: str) -> Answer | None
 
 @router.get("/name-servers/{address}")
 async def show_name_server(address: str, who: Who) -> Answer:
-    """The content of one name server, its settings without passwords, and how it differs from the other name
-    servers: topics that it alone lacks or lists, at most `DIFFERENCES_MAX` of each.
+    """The content of one name server, its settings without passwords, how much of its bounds is used (empty
+    for Apache's), and how it differs from the other name servers: topics that it alone lacks or lists, at
+    most `DIFFERENCES_MAX` of each.
     """
     who.need(RoleRight.READ)
     known = await explorer(who).servers()
@@ -127,6 +142,7 @@ async def show_name_server(address: str, who: Who) -> Answer:
         "lacks_count": len(lacks),
         "alone": alone[:DIFFERENCES_MAX],
         "alone_count": len(alone),
+        "bounds": [one._asdict() for one in told_bounds(mine.runtime)],
         "settings": None if mine.settings is None else dict(sorted(without_secrets(mine.settings).items())),
     }
 
