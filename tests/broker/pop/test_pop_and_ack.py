@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.broker.pop.bench import GROUP, T0, TOPIC, PopBench
 from tests.broker.rig import pull_ext, send_command
 from tests.support import run, until
 
+from sparrowmq.broker.pop import pop_path
 from sparrowmq.broker.pop.waiting import WAITING_OF_KEY_MAX
 from sparrowmq.core.errors import StoreFullError
 from sparrowmq.core.subscription import SubscriptionData
@@ -347,6 +349,29 @@ def test_check_point_of_a_deleted_topic_brings_nothing_of_the_next_one_back(
     bench.ack(*bench.pop(invisibleTime=20_000))
     bench.after(8000)
     assert bench.pop() == []
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_pop_of_a_topic_that_is_deleted_meanwhile_changes_nothing_of_the_next_one(
+    bench: PopBench, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A POP reads over several turns of the loop."""
+    bench.send(b"1", b"2")
+    pops: list[Iterator[None]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(pop_path, "shared", lambda: SimpleNamespace(run=pops.append))
+        assert bench.pop_answer() is None
+    next(pops[0])
+    if is_there:
+        bench.make_again()
+        bench.send(b"3", b"4")
+    else:
+        run(bench.rig.topics.delete(TOPIC))
+    assert list(pops[0]) == []
+    (answer,) = bench.client.answers()
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST and "was deleted while" in (answer.remark or "")
+    if is_there:
+        assert [one.body for one in bench.pop()] == [b"3", b"4"]
 
 
 def test_with_sync_flush_an_acknowledgement_is_answered_after_the_flush(tmp_path: Path) -> None:

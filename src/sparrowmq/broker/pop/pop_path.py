@@ -146,6 +146,7 @@ class PopPath:
                 held.append(queue)
                 self._read(pop, queue, is_retry)
                 yield
+                self._check_topic(pop)
             self._finish(pop, may_wait=may_wait)
         except Exception as error:
             refuse(pop.connection, pop.command, error)
@@ -156,6 +157,17 @@ class PopPath:
                 missed, self._missed = self._missed, {}
                 for key in missed:
                     self._waiting.wake(key)
+
+    def _check_topic(self, pop: Pop) -> None:
+        """Raises `Refused` if the topic was deleted since the POP began: what the POP read is gone, and its
+        offsets must not become those of the next topic of this name.
+        """
+        name = pop.request.topic
+        if self._topics.birth(name) != pop.topic.birth:
+            raise refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] was deleted while a POP read it; if it exists again, send the request again",
+            )
 
     def _queues(self, pop: Pop) -> Iterator[tuple[ConsumeQueue, bool]]:
         """The queues to read, in this order; the flag says that one is of a retry topic."""
