@@ -26,24 +26,27 @@ BASES = {
     "PullConsumer": ("pull.pull_consumer", "PullConsumerFacade"),
     "SimpleConsumer": ("simple.simple_consumer", "SimpleConsumerFacade"),
     "PullSchedule": ("pull.pull_schedule", "PullScheduleFacade"),
-    "Admin": ("admin.admin", "Facade[_Admin]"),
+    "Admin": ("admin.admin", "AdminFacade"),
+}
+ADMIN_PARTS = {
+    "topics": ("admin.topics", "TopicAdmin"),
+    "groups": ("admin.groups", "GroupAdmin"),
+    "brokers": ("admin.brokers", "BrokerAdmin"),
+    "messages": ("admin.messages", "MessageAdmin"),
+    "dead_letters": ("admin.dead_letters", "DeadLetterAdmin"),
+    "producers": ("admin.producers", "ProducerAdmin"),
+    "users": ("admin.access", "UserAdmin"),
+    "holds": ("admin.holds", "HoldAdmin"),
+    "policies": ("admin.policies", "PolicyAdmin"),
+    "name_servers": ("admin.name_servers", "NameServerAdmin"),
+    "replicas": ("admin.replicas", "ReplicaAdmin"),
+}
+"""The attributes of `Admin` that have its calls."""
+CLASSES = {
+    **{name: (module, f"AdminPartFacade[_{name}]") for module, name in ADMIN_PARTS.values()},
+    **BASES,
 }
 PARTS = {
-    "Admin": (
-        "admin.access:AccessAdmin",
-        "admin.clients:ClientAdmin",
-        "admin.dead_letters:DeadLetterAdmin",
-        "admin.groups:GroupAdmin",
-        "admin.holds:HoldAdmin",
-        "admin.name_servers:NameServerAdmin",
-        "admin.policies:PolicyAdmin",
-        "admin.producers:ProducerAdmin",
-        "admin.replication:ReplicationAdmin",
-        "admin.replicas:ReplicaAdmin",
-        "admin.tables:TableAdmin",
-        "admin.messages:MessageAdmin",
-        "admin.trace:TraceAdmin",
-    ),
     "Consumer": ("push.push_consumer:PushConsumer",),
     "PullConsumer": ("pull.polled_queues:PolledQueues", "pull.queue_lookups:QueueLookups"),
 }
@@ -167,7 +170,7 @@ def method_lines(owner: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -
 def class_lines(name: str, module: Module, needed: dict[str, str]) -> list[str]:
     """The source of one synchronous class; notes the imports it needs."""
     definition = module.definition(name)
-    lines = [f"class {name}({BASES[name][1]}):", *docstring(definition, "    "), ""]
+    lines = [f"class {name}({CLASSES[name][1]}):", *docstring(definition, "    "), ""]
     lines += members_lines(name, definition, module, needed)
     for part in PARTS.get(name, ()):
         module_name, _, class_name = part.partition(":")
@@ -188,6 +191,8 @@ def members_lines(name: str, definition: ast.ClassDef, module: Module, needed: d
             function.name.startswith("_") and function.name != "__init__"
         ):
             continue
+        if function.name == "__init__" and (name != definition.name or name not in BASES):
+            continue  # the class has its own, or is made by `Admin`
         args = function.args
         every = [*args.args, *args.kwonlyargs, *([args.kwarg] if args.kwarg else [])]
         used = names_in(
@@ -196,12 +201,15 @@ def members_lines(name: str, definition: ast.ClassDef, module: Module, needed: d
         needed.update(
             {used_name: module.imports[used_name] for used_name in used if used_name in module.imports}
         )
-        if function.name == "__init__" and name != definition.name:
-            continue  # the class has its own
         if function.name == "__init__":
             assert isinstance(function, ast.FunctionDef)
             lines += [f"    def __init__({ast.unparse(args)}) -> None:", *docstring(function, "        ")]
-            lines += [f"        super().__init__(_{name}({arguments_of(function)}))", ""]
+            lines += [f"        super().__init__(_{name}({arguments_of(function)}))"]
+            parts = ADMIN_PARTS if name == "Admin" else {}
+            lines += [
+                f"        self.{part} = {kind}(self._inner.{part})" for part, (_, kind) in parts.items()
+            ]
+            lines += [""]
         else:
             lines += method_lines(name, function)
     return lines
@@ -211,10 +219,10 @@ def generate() -> str:
     """The source of the target, formatted."""
     needed: dict[str, str] = {}
     classes: list[str] = []
-    for name, (module_name, _) in BASES.items():
+    for name, (module_name, _) in CLASSES.items():
         needed[f"_{name}"] = f"from sparrowmq.client.{module_name} import {name} as _{name}"
         classes += ["", *class_lines(name, read_module(module_name), needed)]
-    facades = sorted({base.partition("[")[0] for _, base in BASES.values()})
+    facades = sorted({base.partition("[")[0] for _, base in CLASSES.values()})
     imports = {*needed.values(), f"from sparrowmq.client.sync.sync_base import {', '.join(facades)}"}
     exported = ", ".join(f'"{name}"' for name in sorted(BASES))
     source = "\n".join(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         GroupConnections,
         GroupMemberInfo,
         HoldStatus,
+        ListedEntry,
         MemberStatus,
         NameServerStatus,
         ProducerState,
@@ -162,9 +163,17 @@ if TYPE_CHECKING:
         SendResult,
         SendStatus,
     )
+    from sparrowmq.core.route import TopicRoute
     from sparrowmq.core.subscription import (
         Sql,
     )
+    from sparrowmq.protocol.bodies import (
+        ClusterInfo,
+        ConsumerRunningInfo,
+        SubscriptionGroupConfig,
+        TopicConfig,
+    )
+    from sparrowmq.protocol.trace import Trace
 
 __all__ = [
     "AccessGrant",
@@ -185,6 +194,7 @@ __all__ = [
     "CheckForbiddenHook",
     "ClientError",
     "ClientSettings",
+    "ClusterInfo",
     "ConnectError",
     "ConnectionLostError",
     "ConsistentHash",
@@ -192,6 +202,7 @@ __all__ = [
     "ConsumeHook",
     "ConsumeResult",
     "Consumer",
+    "ConsumerRunningInfo",
     "ConsumerSettings",
     "DeadLetterStatus",
     "DeliveredMessage",
@@ -211,6 +222,7 @@ __all__ = [
     "InvalidMessageError",
     "InvalidNameError",
     "InvalidStateError",
+    "ListedEntry",
     "MachineRoomNearby",
     "MemberStatus",
     "Message",
@@ -265,7 +277,11 @@ __all__ = [
     "Sql",
     "State",
     "StoreError",
+    "SubscriptionGroupConfig",
     "TooManyRequestsError",
+    "TopicConfig",
+    "TopicRoute",
+    "Trace",
     "TransactionListener",
     "TransactionResult",
     "TransactionState",
@@ -303,7 +319,7 @@ _HOMES = {
     "sparrowmq.client.admin.replicas": "ReplicaOrders ReplicaState",
     "sparrowmq.client.admin.types": (
         "AccessGrant AccessUser BrokerClient BrokerClients BrokerStatus BrokerTopics DeadLetterStatus "
-        "GroupConnections GroupMemberInfo HoldStatus MemberStatus NameServerStatus "
+        "GroupConnections GroupMemberInfo HoldStatus ListedEntry MemberStatus NameServerStatus "
         "ProducerState QueueProgress QueueStatus Rate Rates ReplicationStatus ResentLetter SlaveStatus"
     ),
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
@@ -319,7 +335,10 @@ _HOMES = {
         "AllocateStrategy Averagely AveragelyByCircle ByConfig ByMachineRoom ConsistentHash "
         "MachineRoomNearby RoomResolver"
     ),
+    "sparrowmq.core.route": "TopicRoute",
     "sparrowmq.core.subscription": "Sql",
+    "sparrowmq.protocol.bodies": "ClusterInfo ConsumerRunningInfo SubscriptionGroupConfig TopicConfig",
+    "sparrowmq.protocol.trace": "Trace",
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 

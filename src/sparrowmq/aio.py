@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         GroupConnections,
         GroupMemberInfo,
         HoldStatus,
+        ListedEntry,
         MemberStatus,
         NameServerStatus,
         ProducerState,
@@ -166,9 +167,17 @@ if TYPE_CHECKING:
         SendResult,
         SendStatus,
     )
+    from sparrowmq.core.route import TopicRoute
     from sparrowmq.core.subscription import (
         Sql,
     )
+    from sparrowmq.protocol.bodies import (
+        ClusterInfo,
+        ConsumerRunningInfo,
+        SubscriptionGroupConfig,
+        TopicConfig,
+    )
+    from sparrowmq.protocol.trace import Trace
 
 __all__ = [
     "AccessGrant",
@@ -189,6 +198,7 @@ __all__ = [
     "CheckForbiddenHook",
     "ClientError",
     "ClientSettings",
+    "ClusterInfo",
     "ConnectError",
     "ConnectionLostError",
     "ConsistentHash",
@@ -196,6 +206,7 @@ __all__ = [
     "ConsumeHook",
     "ConsumeResult",
     "Consumer",
+    "ConsumerRunningInfo",
     "ConsumerSettings",
     "DeadLetterStatus",
     "DeliveredMessage",
@@ -215,6 +226,7 @@ __all__ = [
     "InvalidMessageError",
     "InvalidNameError",
     "InvalidStateError",
+    "ListedEntry",
     "MachineRoomNearby",
     "MemberStatus",
     "Message",
@@ -269,7 +281,11 @@ __all__ = [
     "Sql",
     "State",
     "StoreError",
+    "SubscriptionGroupConfig",
     "TooManyRequestsError",
+    "TopicConfig",
+    "TopicRoute",
+    "Trace",
     "TransactionListener",
     "TransactionResult",
     "TransactionState",

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import inspect
-
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.calls import AdminCalls, masters_of
+from sparrowmq.client.admin.calls import masters_of
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
 
 
@@ -16,9 +13,3 @@ def test_masters_are_those_of_the_route() -> None:
     route = TopicRoute((QueueData("broker-a", 1, 1, 6),), brokers)
     assert masters_of(route) == {"broker-a": "1.1.1.1:1", "broker-c": "3.3.3.3:1"}
     assert masters_of(TopicRoute((), ())) == {}
-
-
-def test_admin_client_has_everything_its_parts_need() -> None:
-    assert issubclass(Admin, AdminCalls)
-    assert not inspect.isabstract(Admin)
-    assert inspect.isabstract(AdminCalls)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from sparrowmq.client.admin.calls import AdminCalls
+from sparrowmq.client.admin.calls import AdminPart
 from sparrowmq.client.admin.types import AccessGrant, AccessUser
 from sparrowmq.client.cluster.broker_api import check
 from sparrowmq.core.errors import ClientError
@@ -28,13 +28,13 @@ _NOT_ON: Final = ("system error occurred", "MetadataProvider")
 """Parts of the remarks of Apache's brokers that have no users or policies."""
 
 
-class AccessAdmin(AdminCalls):
-    """The part of `Admin` for access control. Changes are made at every master, or at those of `cluster`.
+class UserAdmin(AdminPart):
+    """The users and their grants. Changes are made at every master, or at those of `cluster`.
 
     The first error is raised after all masters were asked. Lists come from one master.
     """
 
-    async def create_user(
+    async def create(
         self, name: str, password: str, *, super_user: bool = False, cluster: str | None = None
     ) -> None:
         """Create a user (3001); a super user may do everything. Raises `BrokerError` if the user exists."""
@@ -43,7 +43,7 @@ class AccessAdmin(AdminCalls):
         user = UserInfo(name, password, _kind(super_user))
         await self._tell(RequestCode.AUTH_CREATE_USER, {"username": name}, user.encode(), cluster)
 
-    async def update_user(
+    async def update(
         self,
         name: str,
         *,
@@ -60,19 +60,10 @@ class AccessAdmin(AdminCalls):
         user = UserInfo(name, password, kind, status)
         await self._tell(RequestCode.AUTH_UPDATE_USER, {"username": name}, user.encode(), cluster)
 
-    async def delete_user(self, name: str, *, cluster: str | None = None) -> None:
+    async def delete(self, name: str, *, cluster: str | None = None) -> None:
         """Delete a user and its policies (3003). Does nothing if the user does not exist."""
         _check_name("the user", name)
         await self._tell(RequestCode.AUTH_DELETE_USER, {"username": name}, b"", cluster)
-
-    async def users(self, part: str = "", *, cluster: str | None = None) -> list[AccessUser]:
-        """The users whose names contain `part` (3005), sorted; without passwords."""
-        body = await self._ask_one(RequestCode.AUTH_LIST_USER, {"filter": part} if part else {}, cluster)
-        found = [
-            AccessUser(user.username or "", user.user_type == "Super", user.user_status != "disable")
-            for user in users_from_json(body)
-        ]
-        return sorted(found, key=lambda user: user.name)
 
     async def grant(
         self,
@@ -121,23 +112,32 @@ class AccessAdmin(AdminCalls):
     # Internals
 
     async def _tell(self, code: RequestCode, ext: dict[str, str], body: bytes, cluster: str | None) -> None:
-        masters = await self._cluster_masters(cluster)
+        masters = await self._calls.cluster_masters(cluster)
         calls = (self._call(address, code, ext, body) for address in masters.values())
         for answer in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
 
     async def _ask_one(self, code: RequestCode, ext: dict[str, str], cluster: str | None) -> bytes:
-        masters = await self._cluster_masters(cluster)
+        masters = await self._calls.cluster_masters(cluster)
         return (await self._call(masters[min(masters)], code, ext, b"")).body
 
     async def _call(self, address: str, code: RequestCode, ext: dict[str, str], body: bytes) -> Command:
         request = Command(code, ext=dict(ext), body=body)
-        answer = await self._running().remoting.call(address, request, _SECONDS)
+        answer = await self._calls.running().remoting.call(address, request, _SECONDS)
         said = answer.remark or ""
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED or any(one in said for one in _NOT_ON):
             answer.remark = f"{said.strip().rstrip('.')}. Is access control on there (authenticationEnabled)?"
         return check(answer, address, code)
+
+    async def list(self, part: str = "", *, cluster: str | None = None) -> list[AccessUser]:
+        """The users whose names contain `part` (3005), sorted; without passwords."""
+        body = await self._ask_one(RequestCode.AUTH_LIST_USER, {"filter": part} if part else {}, cluster)
+        found = [
+            AccessUser(user.username or "", user.user_type == "Super", user.user_status != "disable")
+            for user in users_from_json(body)
+        ]
+        return sorted(found, key=lambda user: user.name)
 
 
 def _grants(acl: AclInfo) -> list[AccessGrant]:

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from sparrowmq.client.admin.calls import AdminCalls, masters_of
+from sparrowmq.client.admin.calls import AdminCalls, AdminPart, masters_of
+from sparrowmq.client.admin.groups import GroupAdmin
+from sparrowmq.client.admin.topics import TopicAdmin
 from sparrowmq.client.admin.types import DeadLetterStatus, ResentLetter
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.client.cluster import broker_api
@@ -51,51 +53,29 @@ def letter_key(letter: ReceivedMessage) -> tuple[str, str]:
     return letter.message_id, letter.properties.get(PROPERTY_ORIGIN_MESSAGE_ID) or letter.offset_message_id
 
 
-class DeadLetterAdmin(AdminCalls):
-    """The part of `Admin` for dead letters."""
+class DeadLetterAdmin(AdminPart):
+    """The dead letters of groups."""
 
-    async def dead_letter_groups(self) -> list[DeadLetterStatus]:
+    def __init__(self, calls: AdminCalls, topics: TopicAdmin, groups: GroupAdmin) -> None:
+        super().__init__(calls)
+        self._topics = topics
+        self._groups = groups
+
+    async def groups(self) -> list[DeadLetterStatus]:
         """The groups with a dead letter topic, sorted, and their numbers of dead letters; 0 when all were
         deleted.
 
         Raises `ClientError` when no broker is available.
         """
-        await self._cluster_masters(None)
-        names = [name for name in await self.topic_list(system=True) if name.startswith(DLQ_PREFIX)]
+        await self._calls.cluster_masters(None)
+        names = [name for name in await self._topics.list(system=True) if name.startswith(DLQ_PREFIX)]
         found = []
         for name in sorted(names):
             ends = await self._ends(await self._queues_of(name))
             found.append(DeadLetterStatus(name[len(DLQ_PREFIX) :], sum(n - first for _, first, n in ends)))
         return found
 
-    async def dead_letters(
-        self,
-        group: str,
-        *,
-        count: int = 32,
-        after: ReceivedMessage | None = None,
-        decompress: bool = True,
-    ) -> list[ReceivedMessage]:
-        """Up to `count` dead letters of a group, by broker, oldest first. Reading changes nothing.
-
-        `after` continues behind a dead letter of an earlier call. Returns an empty list at the end, and for a
-        group without dead letters. Without `decompress`, bodies are as they are stored. Raises `ClientError`
-        for a group that no broker knows.
-        """
-        check_range("count", count, 1, _COUNT_MAX)
-        found: list[ReceivedMessage] = []
-        for queue, first, end in await self._dead_queues(group):
-            if after is not None and queue < after.queue:
-                continue
-            if after is not None and queue == after.queue:
-                first = max(first, after.queue_offset + 1)
-            async for letter in self._read(queue, first, end, decompress=decompress):
-                found.append(letter)
-                if len(found) == count:
-                    return found
-        return found
-
-    async def resend_dead_letter(self, group: str, message: ReceivedMessage) -> str:
+    async def resend_one(self, group: str, message: ReceivedMessage) -> str:
         """Send a dead letter to its group again, with a retry count of 0. Returns the new offset message id.
 
         It goes to the group's retry topic, so other groups of the topic do not receive it again: to the one
@@ -125,15 +105,15 @@ class DeadLetterAdmin(AdminCalls):
             default_topic_queue_nums=1,
             queue_id=-1,
             sys_flag=sys_flag,
-            born_timestamp=self._running().clock.now_ms(),
+            born_timestamp=self._calls.running().clock.now_ms(),
             flag=message.flag,
             properties=properties.encode(kept).decode(),
         )
-        ask = self._running().brokers.ask
+        ask = self._calls.running().brokers.ask
         answer = await ask(address, RequestCode.SEND_MESSAGE, request, body=body, timeout=_SECONDS)
         return headers.from_ext(headers.SendMessageResponse, answer.ext).msg_id
 
-    async def resend_dead_letters(
+    async def resend(
         self, group: str, message_ids: Iterable[str] | None = None, *, rate: float | None = None
     ) -> list[ResentLetter]:
         """Send dead letters to their group again: all current ones, or the given ids, `rate` per second at
@@ -142,7 +122,7 @@ class DeadLetterAdmin(AdminCalls):
         A message with several dead letters is sent once; different messages with one id are all sent. A
         letter that a broker refuses does not stop the others; when a broker cannot be reached, the
         remaining letters are skipped, and those that cannot be read are in the result only if their ids
-        were given. Raises the errors of `dead_letters` if no letter could be read, and `ClientError` for a
+        were given. Raises the errors of `list` if no letter could be read, and `ClientError` for a
         group without a retry topic.
         """
         if rate is not None:
@@ -160,9 +140,9 @@ class DeadLetterAdmin(AdminCalls):
                     found[key] = ResentLetter(key[0], "skipped", reason=f"not tried after {broken}")
                     continue
                 if found and rate is not None:
-                    await self._running().sleep(1 / rate)
+                    await self._calls.running().sleep(1 / rate)
                 try:
-                    found[key] = ResentLetter(key[0], "sent", await self.resend_dead_letter(group, letter))
+                    found[key] = ResentLetter(key[0], "sent", await self.resend_one(group, letter))
                 except BrokerError as error:
                     found[key] = ResentLetter(key[0], "refused", reason=str(error))
                 except TransportError as error:
@@ -186,7 +166,7 @@ class DeadLetterAdmin(AdminCalls):
 
     async def _route_for_retries(self, topic: str) -> TopicRoute:
         try:
-            return await self.topic_route(topic)
+            return await self._calls.route(topic)
         except NoRouteError:
             raise ClientError(
                 f"the topic {topic} does not exist; start a consumer of the group first"
@@ -198,7 +178,7 @@ class DeadLetterAdmin(AdminCalls):
         try:
             queues = await self._queues_of(dlq_topic(group))
         except NoRouteError:
-            if group in await self.group_list(system=True):
+            if group in await self._groups.list(system=True):
                 return []
             raise ClientError(
                 f"no broker knows the group {group!r}; see the names with `sparrow group list`"
@@ -207,7 +187,7 @@ class DeadLetterAdmin(AdminCalls):
 
     async def _queues_of(self, topic: str) -> list[tuple[MessageQueue, str]]:
         """Queues of masters, sorted, with the master's address, including queues that may not be read."""
-        route = await self.topic_route(topic)
+        route = await self._calls.route(topic)
         masters = masters_of(route)
         return sorted(
             (MessageQueue(topic, data.broker_name, number), masters[data.broker_name])
@@ -217,7 +197,7 @@ class DeadLetterAdmin(AdminCalls):
         )
 
     async def _ends(self, queues: list[tuple[MessageQueue, str]]) -> list[tuple[MessageQueue, int, int]]:
-        brokers = self._running().brokers
+        brokers = self._calls.running().brokers
         return [
             (queue, await brokers.min_offset(address, queue), await brokers.max_offset(address, queue))
             for queue, address in queues
@@ -227,7 +207,7 @@ class DeadLetterAdmin(AdminCalls):
         self, queue: MessageQueue, offset: int, end: int, *, decompress: bool = True
     ) -> AsyncIterator[ReceivedMessage]:
         """Messages of a queue from `offset` to `end`, without those deleted meanwhile."""
-        address = await self._master_of(queue)
+        address = await self._calls.master_of(queue)
         while offset < end:
             answer = await self._pull(address, queue, offset)
             if answer.next_offset <= offset:
@@ -249,5 +229,32 @@ class DeadLetterAdmin(AdminCalls):
             subscription=SubscriptionData(queue.topic, "*"),
             sys_flag=_WITH_SUBSCRIPTION,
         )
-        answer = await self._running().remoting.call(address, command, _SECONDS)
+        answer = await self._calls.running().remoting.call(address, command, _SECONDS)
         return broker_api.decode_pull(answer, address, queue)
+
+    async def list(
+        self,
+        group: str,
+        *,
+        count: int = 32,
+        after: ReceivedMessage | None = None,
+        decompress: bool = True,
+    ) -> list[ReceivedMessage]:
+        """Up to `count` dead letters of a group, by broker, oldest first. Reading changes nothing.
+
+        `after` continues behind a dead letter of an earlier call. Returns an empty list at the end, and for a
+        group without dead letters. Without `decompress`, bodies are as they are stored. Raises `ClientError`
+        for a group that no broker knows.
+        """
+        check_range("count", count, 1, _COUNT_MAX)
+        found: list[ReceivedMessage] = []
+        for queue, first, end in await self._dead_queues(group):
+            if after is not None and queue < after.queue:
+                continue
+            if after is not None and queue == after.queue:
+                first = max(first, after.queue_offset + 1)
+            async for letter in self._read(queue, first, end, decompress=decompress):
+                found.append(letter)
+                if len(found) == count:
+                    return found
+        return found

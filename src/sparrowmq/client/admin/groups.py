@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
-from sparrowmq.client.admin.calls import AdminCalls, masters_of
-from sparrowmq.client.admin.tables import OFFSETS_INLINE_BYTES, all_apart, apart
-from sparrowmq.client.admin.types import GroupMemberInfo, MemberStatus
+from sparrowmq.client.admin.calls import OFFSETS_INLINE_BYTES, AdminPart, all_apart, apart, masters_of
+from sparrowmq.client.admin.types import GroupConnections, GroupMemberInfo, MemberStatus, QueueProgress
 from sparrowmq.client.base.settings import ConsumeFrom, check_range
 from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import BrokerError, ClientError, SettingsError, SparrowError
@@ -47,10 +46,10 @@ def _group_rate(answers: Iterable[bytes]) -> float:
     return sum(bodies.ConsumeStats.decode(answer).consume_tps for answer in answers)
 
 
-class GroupAdmin(AdminCalls):
-    """The part of `Admin` for consumer groups."""
+class GroupAdmin(AdminPart):
+    """The consumer groups."""
 
-    async def create_group(
+    async def create(
         self,
         group: str,
         *,
@@ -78,9 +77,9 @@ class GroupAdmin(AdminCalls):
             "consume_message_orderly": ordered,
         }
         given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-        masters = await self._cluster_masters(cluster)
+        masters = await self._calls.cluster_masters(cluster)
         known = await self._group_configs(group, masters)
-        code, ask = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self._running().brokers.ask
+        code, ask = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self._calls.running().brokers.ask
         new = bodies.SubscriptionGroupConfig(group_name=group)
         changed = [(at, replace(known.get(name, new), **given).encode()) for name, at in masters.items()]
         await asyncio.gather(*(ask(at, code, body=body, timeout=_CALL_SECONDS) for at, body in changed))
@@ -107,12 +106,12 @@ class GroupAdmin(AdminCalls):
         check_range("shared_queues", shared_queues, 0, 2**31 - 1)
         asked = RequestMode(consumer_group=group, mode=mode, pop_share_queue_num=shared_queues, topic=topic)
         code, body = RequestCode.SET_MESSAGE_REQUEST_MODE, asked.encode()
-        ask = self._running().brokers.ask
-        brokers = set(masters_of(await self.topic_route(topic)).values())
-        masters = set((await self._cluster_masters(cluster)).values()) & brokers
+        ask = self._calls.running().brokers.ask
+        brokers = set(masters_of(await self._calls.route(topic)).values())
+        masters = set((await self._calls.cluster_masters(cluster)).values()) & brokers
         await asyncio.gather(*(ask(at, code, body=body, timeout=_CALL_SECONDS) for at in sorted(masters)))
 
-    async def delete_group(self, group: str, *, offsets: bool = True, cluster: str | None = None) -> None:
+    async def delete(self, group: str, *, offsets: bool = True, cluster: str | None = None) -> None:
         """Delete a group with its retry and dead letter topics, and by default its offsets.
 
         Raises `ClientError` for RocketMQ's system groups.
@@ -120,60 +119,35 @@ class GroupAdmin(AdminCalls):
         check_group(group)
         if is_system_group(group):
             raise ClientError(f"the group {group!r} is RocketMQ's own and cannot be deleted")
-        masters = list((await self._cluster_masters(cluster)).values())
+        masters = list((await self._calls.cluster_masters(cluster)).values())
         header = headers.DeleteSubscriptionGroupRequest(
             group_name=group, clean_offset=offsets, remove_offset=offsets
         )
         code = RequestCode.DELETE_SUBSCRIPTIONGROUP
-        await asyncio.gather(*(self._ask(at, code, header) for at in masters))
+        await asyncio.gather(*(self._calls.ask(at, code, header) for at in masters))
         for topic in (retry_topic(group), dlq_topic(group)):
             gone = headers.DeleteTopicRequest(topic=topic)
             code = RequestCode.DELETE_TOPIC_IN_BROKER
-            await asyncio.gather(*(self._ask(at, code, gone) for at in masters))
+            await asyncio.gather(*(self._calls.ask(at, code, gone) for at in masters))
             forgotten = headers.DeleteTopicFromNamesrvRequest(topic=topic)
-            for address in await self._running().name_servers.known():
-                await self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, forgotten)
+            for address in await self._calls.running().name_servers.known():
+                await self._calls.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, forgotten)
 
-    async def group_config(self, group: str) -> dict[str, bodies.SubscriptionGroupConfig]:
+    async def config(self, group: str) -> dict[str, bodies.SubscriptionGroupConfig]:
         """The group's settings by broker name; empty when no broker knows it."""
         check_group(group)
-        return await self._group_configs(group, await self._cluster_masters(None))
+        return await self._group_configs(group, await self._calls.cluster_masters(None))
 
-    async def _group_configs(
-        self, group: str, masters: Mapping[str, str]
-    ) -> dict[str, bodies.SubscriptionGroupConfig]:
-        """The group's settings by broker name, at these masters."""
-        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        answers = await asyncio.gather(*(self._ask(address, code) for address in masters.values()))
-        found = {}
-        for name, answer in zip(masters, answers, strict=True):
-            table = await apart(bodies.SubscriptionGroupTable.decode, answer)
-            config = table.subscription_group_table.get(group)
-            if config is not None:
-                found[name] = config
-        return found
-
-    async def group_rate(self, group: str) -> float:
+    async def rate(self, group: str) -> float:
         """Messages per second that the group consumes, as measured by all brokers."""
         check_group(group)
         header = headers.GetConsumeStatsRequest(consumer_group=group)
         code = RequestCode.GET_CONSUME_STATS
-        masters = await self._group_masters(group)
-        answers = await asyncio.gather(*(self._ask(address, code, header) for address in masters))
+        masters = await self._calls.group_masters(group)
+        answers = await asyncio.gather(*(self._calls.ask(address, code, header) for address in masters))
         return await all_apart(_group_rate, answers, OFFSETS_INLINE_BYTES)
 
-    async def producer_connections(self, group: str, topic: str) -> list[GroupMemberInfo]:
-        """Producers of `group` at a broker of `topic`. Raises `BrokerError` when there are none."""
-        check_group(group)
-        masters = list(masters_of(await self.topic_route(topic)).values())
-        if not masters:
-            raise ClientError(f"no broker of topic {topic!r} has a master; check that they are running")
-        header = headers.GetProducerConnectionListRequest(producer_group=group)
-        body = await self._ask(masters[0], RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
-        found = (await apart(bodies.ProducerConnection.decode, body)).connection_set
-        return [GroupMemberInfo(c.client_id, c.client_addr, c.language, c.version) for c in found]
-
-    async def group_status(
+    async def status(
         self, group: str, *, stacks: bool = False, seconds: float = _MEMBERS_SECONDS
     ) -> list[MemberStatus]:
         """Running info of each online member: settings, queues, rates.
@@ -182,17 +156,17 @@ class GroupAdmin(AdminCalls):
         members not reached within `seconds` (60); 32 are asked at a time. Empty when no member is online.
         """
         check_group(group)
-        for address in await self._group_masters(group):
-            members = await self._members(address, group)
+        for address in await self._calls.group_masters(group):
+            members = await self._client_ids(address, group)
             if members:
                 return await self._statuses(address, group, members, stacks, seconds)
         return []
 
-    async def member_status(self, group: str, client_id: str, *, stacks: bool = False) -> MemberStatus | None:
-        """Running info of one member, as in `group_status`; None when it is not online."""
+    async def member(self, group: str, client_id: str, *, stacks: bool = False) -> MemberStatus | None:
+        """Running info of one member, as in `status`; None when it is not online."""
         check_group(group)
-        for address in await self._group_masters(group):
-            if client_id in await self._members(address, group):
+        for address in await self._calls.group_masters(group):
+            if client_id in await self._client_ids(address, group):
                 return await self._status(address, group, client_id, stacks)
         return None
 
@@ -207,8 +181,8 @@ class GroupAdmin(AdminCalls):
         check_topic(topic)
         header = call_headers.GetConsumerStatusRequest(topic=topic, group=group, client_addr=client_id)
         code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
-        ask = self._running().brokers.ask
-        masters = masters_of(await self.topic_route(topic)).values()
+        ask = self._calls.running().brokers.ask
+        masters = masters_of(await self._calls.route(topic)).values()
         answers = await asyncio.gather(*(ask(at, code, header, timeout=_CALL_SECONDS) for at in masters))
         found: dict[str, dict[MessageQueue, int]] = {}
         for answer in answers:
@@ -217,9 +191,89 @@ class GroupAdmin(AdminCalls):
                 found.setdefault(name, {}).update(offsets)
         return found
 
+    async def progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
+        """The group's progress in every queue for which it has offsets, sorted; only of `topic` when given.
+
+        Raises `BrokerError` when no broker knows the group.
+        """
+        check_group(group)
+        masters = await self._calls.group_masters(group)
+        header = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic)
+        answers = await asyncio.gather(
+            *(self._calls.ask(address, RequestCode.GET_CONSUME_STATS, header) for address in masters)
+        )
+        return await all_apart(_progress, answers, OFFSETS_INLINE_BYTES)
+
+    async def connections(self, group: str) -> GroupConnections | None:
+        """Members and subscriptions of the group; None when no member is online."""
+        check_group(group)
+        header = headers.GetConsumerConnectionListRequest(consumer_group=group)
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        for address in await self._calls.group_masters(group):
+            try:
+                found = await apart(
+                    bodies.ConsumerConnection.decode, await self._calls.ask(address, code, header)
+                )
+            except BrokerError as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+                continue
+            return GroupConnections(
+                [
+                    GroupMemberInfo(c.client_id, c.client_addr, c.language, c.version)
+                    for c in found.connections
+                ],
+                dict(found.subscriptions),
+                found.consume_type.value,
+                found.message_model.value,
+                found.consume_from_where.value,
+            )
+        return None
+
+    async def members(self, group: str) -> dict[str, list[GroupMemberInfo]]:
+        """The members connected to each master that knows the group, by the master's address; the list may be
+        empty.
+
+        Each member should be connected to all of them.
+        """
+        check_group(group)
+        masters = await self._calls.group_masters(group)
+        return dict(
+            zip(
+                masters,
+                await asyncio.gather(*(self._calls.members_at(one, group) for one in masters)),
+                strict=True,
+            )
+        )
+
+    async def committed(self, group: str, queue: MessageQueue, *, stored_only: bool = False) -> int | None:
+        """The group's committed offset in a queue, or None.
+
+        Where none is stored and the queue's first message is there and young, brokers answer 0, because new
+        members begin there; with `stored_only` it is None (brokers of 4.9 answer 0 even then).
+        """
+        check_group(group)
+        address = await self._calls.master_of(queue)
+        return await self._calls.running().brokers.query_offset(
+            address, group, queue, stored_only=stored_only
+        )
+
+    async def commit(
+        self, group: str, queue: MessageQueue, offset: int, *, generation: int | None = None
+    ) -> None:
+        """Set the next offset the group will read. A member that is online keeps its current position.
+
+        In a managed group `generation` must be that of the queue; its broker refuses others with code 90011.
+        """
+        check_group(group)
+        check_range("offset", offset, 0, 2**63 - 1)
+        await self._calls.running().brokers.update_offset(
+            await self._calls.master_of(queue), group, queue, offset, oneway=False, generation=generation
+        )
+
     # Moving
 
-    async def reset_offsets(
+    async def reset(
         self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True
     ) -> dict[MessageQueue, int]:
         """Move the group's offsets in `topic` to "first", to "last", or to a time: an aware datetime or
@@ -232,7 +286,7 @@ class GroupAdmin(AdminCalls):
         """
         check_group(group)
         timestamp = _timestamp(to)
-        route = await self.topic_route(topic)
+        route = await self._calls.route(topic)
         moved = await asyncio.gather(
             *(
                 self._reset_at(address, group, topic, timestamp, force)
@@ -249,11 +303,11 @@ class GroupAdmin(AdminCalls):
         """
         check_group(group)
         check_range("offset", offset, 0, 2**63 - 1)
-        address = await self._master_of(queue)
+        address = await self._calls.master_of(queue)
         if await self._resets_itself(address):
             await self._reset_one(address, group, queue, offset)
         else:
-            await self._running().brokers.update_offset(address, group, queue, offset, oneway=False)
+            await self._calls.running().brokers.update_offset(address, group, queue, offset, oneway=False)
 
     async def clone_offsets(
         self, source: str, target: str, topic: str | None = None
@@ -271,13 +325,13 @@ class GroupAdmin(AdminCalls):
             raise ClientError(f"source and target are the same group, {source!r}; give another target")
         header = headers.GetConsumeStatsRequest(consumer_group=source, topic=topic)
         moved: dict[MessageQueue, int] = {}
-        for address in await self._group_masters(source):
-            body = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
+        for address in await self._calls.group_masters(source):
+            body = await self._calls.ask(address, RequestCode.GET_CONSUME_STATS, header)
             found = await apart(bodies.ConsumeStats.decode, body, OFFSETS_INLINE_BYTES)
             for queue in found.offset_table:
                 if queue.topic == retry_topic(source):
                     continue
-                offset = await self._running().brokers.query_offset(address, source, queue)
+                offset = await self._calls.running().brokers.query_offset(address, source, queue)
                 if offset is not None:
                     moved[queue] = offset
         if not moved:
@@ -285,14 +339,28 @@ class GroupAdmin(AdminCalls):
             raise ClientError(f"the group {source!r} has no offsets{of}; see `sparrow group list`")
         await self._need_nobody(target)
         for queue, offset in moved.items():
-            await self._give_offset(await self._master_of(queue), target, queue, offset)
+            await self._give_offset(await self._calls.master_of(queue), target, queue, offset)
         return dict(sorted(moved.items()))
 
     # Inside
 
+    async def _group_configs(
+        self, group: str, masters: Mapping[str, str]
+    ) -> dict[str, bodies.SubscriptionGroupConfig]:
+        """The group's settings by broker name, at these masters."""
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        answers = await asyncio.gather(*(self._calls.ask(address, code) for address in masters.values()))
+        found = {}
+        for name, answer in zip(masters, answers, strict=True):
+            table = await apart(bodies.SubscriptionGroupTable.decode, answer)
+            config = table.subscription_group_table.get(group)
+            if config is not None:
+                found[name] = config
+        return found
+
     async def _need_nobody(self, group: str) -> None:
-        for address in await self._group_masters(group):
-            if members := await self._members(address, group):
+        for address in await self._calls.group_masters(group):
+            if members := await self._client_ids(address, group):
                 raise ClientError(
                     f"group {group!r} has {len(members)} members online, {members[0]} first: they would "
                     f"continue at their current offsets; stop them before you set the offsets"
@@ -300,7 +368,7 @@ class GroupAdmin(AdminCalls):
 
     async def _give_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
         """Store an offset for a group that may be unknown to the broker (broker:5.5)."""
-        brokers = self._running().brokers
+        brokers = self._calls.running().brokers
         try:
             await brokers.update_offset(address, group, queue, offset, oneway=False)
         except BrokerError as error:
@@ -310,19 +378,11 @@ class GroupAdmin(AdminCalls):
             await brokers.ask(address, code, body=config(group_name=group).encode(), timeout=_CALL_SECONDS)
             await brokers.update_offset(address, group, queue, offset, oneway=False)
 
-    async def _members(self, address: str, group: str) -> list[str]:
-        header = headers.GetConsumerConnectionListRequest(consumer_group=group)
-        try:
-            body = await self._ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
-        except BrokerError as error:
-            if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-                raise
-            return []
-        found = await apart(bodies.ConsumerConnection.decode, body)
-        return sorted({one.client_id for one in found.connections})
+    async def _client_ids(self, address: str, group: str) -> Sequence[str]:
+        return sorted({one.client_id for one in await self._calls.members_at(address, group)})
 
     async def _statuses(
-        self, address: str, group: str, members: list[str], stacks: bool, seconds: float
+        self, address: str, group: str, members: Sequence[str], stacks: bool, seconds: float
     ) -> list[MemberStatus]:
         found: dict[str, MemberStatus] = {}
         waiting = iter(members)
@@ -343,7 +403,7 @@ class GroupAdmin(AdminCalls):
         )
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         try:
-            answer = await self._running().brokers.ask(address, code, header, timeout=_CALL_SECONDS)
+            answer = await self._calls.running().brokers.ask(address, code, header, timeout=_CALL_SECONDS)
             info = await apart(_running_info, answer.body, INFO_INLINE_BYTES)
             return MemberStatus(client_id, info)
         except SparrowError as error:
@@ -355,7 +415,7 @@ class GroupAdmin(AdminCalls):
         Other brokers send the timestamp to the members and would move the whole topic (client:F-06).
         """
         try:
-            body = await self._ask(address, RequestCode.GET_BROKER_CONFIG)
+            body = await self._calls.ask(address, RequestCode.GET_BROKER_CONFIG)
         except BrokerError:
             return False
         return parse_properties(body.decode("utf-8", "replace")).get(_SERVER_SIDE) == "true"
@@ -370,7 +430,7 @@ class GroupAdmin(AdminCalls):
         )
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         try:
-            answer = await self._running().brokers.ask(address, code, header, timeout=_CALL_SECONDS)
+            answer = await self._calls.running().brokers.ask(address, code, header, timeout=_CALL_SECONDS)
         except BrokerError as error:
             if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 remark = f"{error.remark}; see the names with `sparrow group list`"
@@ -391,18 +451,18 @@ class GroupAdmin(AdminCalls):
             queue_id=queue.queue_id,
             offset=offset,
         )
-        await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        await self._calls.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
 
     async def _store_one(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-        await self._running().brokers.update_offset(address, group, queue, offset, oneway=False)
+        await self._calls.running().brokers.update_offset(address, group, queue, offset, oneway=False)
 
     async def _one_by_one(
         self, address: str, group: str, topic: str, timestamp: int, force: bool, move: _Move
     ) -> dict[MessageQueue, int]:
         """Look up each queue's offset at that time and move the queue there, as old tools do."""
-        brokers = self._running().brokers
+        brokers = self._calls.running().brokers
         header = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic)
-        body = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
+        body = await self._calls.ask(address, RequestCode.GET_CONSUME_STATS, header)
         moved = {}
         found = await apart(bodies.ConsumeStats.decode, body, OFFSETS_INLINE_BYTES)
         for queue, place in found.offset_table.items():
@@ -414,6 +474,14 @@ class GroupAdmin(AdminCalls):
                 await move(address, group, queue, offset)
                 moved[queue] = offset
         return moved
+
+    async def list(self, *, system: bool = False) -> list[str]:
+        """Names of all consumer groups of all brokers, sorted; `system` includes RocketMQ's system groups."""
+        masters = await self._calls.cluster_masters(None)
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        answers = await asyncio.gather(*(self._calls.ask(address, code) for address in masters.values()))
+        names = await all_apart(_group_names, answers)
+        return sorted(name for name in names if system or not is_system_group(name))
 
 
 def _timestamp(to: ConsumeFrom) -> int:
@@ -428,3 +496,24 @@ def _timestamp(to: ConsumeFrom) -> int:
     if isinstance(to, str):
         raise ClientError(f"to={to!r} is unknown; give 'first', 'last' or a datetime")
     return epoch_ms("to", to)
+
+
+def _group_names(answers: Iterable[bytes]) -> set[str]:
+    """The groups in bodies of code 201."""
+    tables = map(bodies.SubscriptionGroupTable.decode, answers)
+    return {name for table in tables for name in table.subscription_group_table}
+
+
+def _progress(answers: Iterable[bytes]) -> list[QueueProgress]:
+    """The offsets in bodies of code 208, sorted."""
+    return sorted_progress(map(bodies.ConsumeStats.decode, answers))
+
+
+def sorted_progress(tables: Iterable[bodies.ConsumeStats]) -> list[QueueProgress]:
+    """The offsets in these tables, by queue."""
+    found = [
+        QueueProgress(queue, one.broker_offset, one.consumer_offset, one.last_timestamp, one.pull_offset)
+        for table in tables
+        for queue, one in table.offset_table.items()
+    ]
+    return sorted(found, key=lambda progress: progress.queue)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from sparrowmq.client.admin.calls import AdminCalls, masters_of
-from sparrowmq.client.admin.tables import apart
+from sparrowmq.client.admin.calls import AdminPart, apart, masters_of
 from sparrowmq.client.admin.types import HoldStatus
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.core.errors import BrokerError, ClientError
@@ -17,10 +16,10 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 HOURS: Final = 168
 
 
-class HoldAdmin(AdminCalls):
-    """The part of `Admin` for holds."""
+class HoldAdmin(AdminPart):
+    """The holds of messages."""
 
-    async def hold_messages(self, topic: str, group: str, *, hours: int = HOURS, size_max: int = 0) -> None:
+    async def set(self, topic: str, group: str, *, hours: int = HOURS, size_max: int = 0) -> None:
         """Create or change a hold: all masters of `topic` keep its messages until `group` has consumed them.
 
         A hold takes precedence over `fileReservedTime` and over a full disk. It ends, and the broker logs an
@@ -34,15 +33,36 @@ class HoldAdmin(AdminCalls):
         header = call_headers.RetentionHoldRequest(topic=topic, group=group, hours=hours, size_max=size_max)
         await self._tell_holders(topic, RequestCode.PUT_RETENTION_HOLD, header)
 
-    async def release_messages(self, topic: str) -> None:
+    async def delete(self, topic: str) -> None:
         """Remove a hold from all masters of `topic`; its messages are then deleted like others."""
         check_topic(topic)
         header = call_headers.RetentionHoldRequest(topic=topic)
         await self._tell_holders(topic, RequestCode.DELETE_RETENTION_HOLD, header)
 
-    async def holds(self) -> list[HoldStatus]:
+    async def _holds_at(self, address: str) -> list[bodies.RetentionHold]:
+        try:
+            body = await self._calls.ask(address, RequestCode.GET_RETENTION_HOLDS)
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return []
+            raise
+        return (await apart(bodies.RetentionHoldList.decode, body)).holds
+
+    async def _tell_holders(self, topic: str, code: RequestCode, header: headers.Header) -> None:
+        masters = masters_of(await self._calls.route(topic))
+        try:
+            await asyncio.gather(*(self._calls.ask(address, code, header) for address in masters.values()))
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            raise ClientError(
+                f"a broker of {topic!r} is not a SparrowMQ broker and cannot hold messages; raise its "
+                f"fileReservedTime instead"
+            ) from error
+
+    async def list(self) -> list[HoldStatus]:
         """All holds of all brokers, by topic and broker; Apache's brokers have none."""
-        masters = await self._cluster_masters(None)
+        masters = await self._calls.cluster_masters(None)
         answers = await asyncio.gather(*(self._holds_at(address) for address in masters.values()))
         found = [
             HoldStatus(
@@ -59,24 +79,3 @@ class HoldAdmin(AdminCalls):
             for hold in holds
         ]
         return sorted(found, key=lambda hold: (hold.topic, hold.broker_name))
-
-    async def _holds_at(self, address: str) -> list[bodies.RetentionHold]:
-        try:
-            body = await self._ask(address, RequestCode.GET_RETENTION_HOLDS)
-        except BrokerError as error:
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                return []
-            raise
-        return (await apart(bodies.RetentionHoldList.decode, body)).holds
-
-    async def _tell_holders(self, topic: str, code: RequestCode, header: headers.Header) -> None:
-        masters = masters_of(await self.topic_route(topic))
-        try:
-            await asyncio.gather(*(self._ask(address, code, header) for address in masters.values()))
-        except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise
-            raise ClientError(
-                f"a broker of {topic!r} is not a SparrowMQ broker and cannot hold messages; raise its "
-                f"fileReservedTime instead"
-            ) from error

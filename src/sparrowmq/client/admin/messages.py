@@ -1,23 +1,27 @@
-"""Finding messages by key and by id (client:F)."""
+"""Messages by key and by id, and their traces (client:F)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime
 
 from sparrowmq.client.admin import queries
-from sparrowmq.client.admin.calls import AdminCalls
+from sparrowmq.client.admin.calls import AdminPart
+from sparrowmq.client.admin.trace import MESSAGES_MAX, traces_of
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.core.clock import epoch_ms
-from sparrowmq.core.errors import ClientError, TransportError
+from sparrowmq.core.errors import ClientError, NoRouteError, TransportError
 from sparrowmq.core.message import ReceivedMessage
+from sparrowmq.core.names import TRACE_TOPIC
 from sparrowmq.core.route import BrokerData
+from sparrowmq.protocol.trace import Trace
 
 
-class MessageAdmin(AdminCalls):
-    """The part of `Admin` for messages."""
+class MessageAdmin(AdminPart):
+    """The stored messages and their traces."""
 
-    async def query_messages(
+    async def query(
         self,
         topic: str,
         key: str,
@@ -40,7 +44,7 @@ class MessageAdmin(AdminCalls):
         if not key.strip():
             raise ClientError("the key is blank; no message has a blank key")
         return await queries.query(
-            self._running(),
+            self._calls.running(),
             topic,
             key,
             count=count,
@@ -49,7 +53,7 @@ class MessageAdmin(AdminCalls):
             decompress=decompress,
         )
 
-    async def message_by_id(
+    async def get(
         self,
         topic: str,
         message_id: str,
@@ -61,9 +65,9 @@ class MessageAdmin(AdminCalls):
         """The message of `topic` with that id, or None if it does not exist or was deleted.
 
         The id is one from a send result: the unique id or the offset id. `decompress` as in
-        `query_messages`.
+        `query`.
         """
-        instance = self._running()
+        instance = self._calls.running()
         found = await queries.query(
             instance,
             topic,
@@ -86,19 +90,32 @@ class MessageAdmin(AdminCalls):
             return None  # a unique id may look like an offset id with a nonexistent address
         return message if message is not None and message.topic == topic else None
 
-    async def message_by_offset_id(
+    async def get_by_offset_id(
         self, offset_message_id: str, *, decompress: bool = True
     ) -> ReceivedMessage | None:
         """The message with an offset id, from the broker whose address the id contains; None if it was
         deleted. If that broker cannot be connected, all brokers are asked for it: it may have another address
         now.
 
-        `decompress` as in `query_messages`. Raises `ClientError` for an invalid offset id, `TransportError`
+        `decompress` as in `query`. Raises `ClientError` for an invalid offset id, `TransportError`
         when the broker cannot be reached and no other has the message.
         """
 
         async def others() -> Iterable[BrokerData]:
-            return (await self.cluster_info()).brokers.values()
+            return (await self._calls.cluster_info()).brokers.values()
 
-        instance = self._running()
+        instance = self._calls.running()
         return await queries.by_offset_id(instance, offset_message_id, "", others, decompress=decompress)
+
+    async def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> list[Trace]:
+        """The trace of a message, by its unique id or a key, in order of time.
+
+        Empty when no client with tracing handled it, when the records are not written yet (clients collect
+        them for some seconds), or when there is no trace topic. The end of a consumption follows its
+        beginning.
+        """
+        try:
+            messages = await self.query(topic, message_id, count=MESSAGES_MAX, decompress=False)
+        except NoRouteError:
+            return []
+        return await asyncio.to_thread(traces_of, message_id, messages)

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from sparrowmq.client.admin.calls import AdminCalls
-from sparrowmq.client.admin.tables import apart
+from sparrowmq.client.admin.calls import AdminPart, apart
 from sparrowmq.client.admin.types import NameServerStatus
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.client.cluster.broker_api import check, command
@@ -23,20 +22,20 @@ ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 _SECONDS: Final = 5.0
 
 
-class NameServerAdmin(AdminCalls):
-    """The part of `Admin` for values on name servers. Changes are made on each of them."""
+class NameServerAdmin(AdminPart):
+    """The name servers and their values. Changes are made on each of them."""
 
-    async def name_server_status(self, address: str) -> NameServerStatus:
+    async def status(self, address: str) -> NameServerStatus:
         """What one name server has: topics (code 206), brokers (106), settings (319), runtime data (28).
 
         Raises `TransportError` if it does not answer. Its settings may be refused (access control).
         """
         topics, brokers = await asyncio.gather(
-            self._ask(address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
-            self._ask(address, RequestCode.GET_BROKER_CLUSTER_INFO),
+            self._calls.ask(address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
+            self._calls.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO),
         )
         try:
-            found = await self._ask(address, RequestCode.GET_NAMESRV_CONFIG)
+            found = await self._calls.ask(address, RequestCode.GET_NAMESRV_CONFIG)
             settings = parse_properties(found.decode("utf-8", "replace"))
         except BrokerError:
             settings = None
@@ -50,7 +49,27 @@ class NameServerAdmin(AdminCalls):
         names = frozenset((await apart(bodies.TopicList.decode, topics)).topic_list)
         return NameServerStatus(address, names, addresses, settings, runtime)
 
-    async def put_value(self, namespace: str, key: str, value: str) -> None:
+    async def topics(self) -> dict[str, set[str]]:
+        """The names of all topics, by address of the name server that returned them (code 206).
+
+        A name server that does not answer is left out. Raises `TransportError` when none does.
+        """
+        addresses = await self._calls.running().name_servers.known()
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        answers = await asyncio.gather(
+            *(self._calls.ask(at, code) for at in addresses), return_exceptions=True
+        )
+        found = {
+            at: set((await apart(bodies.TopicList.decode, answer)).topic_list)
+            for at, answer in zip(addresses, answers, strict=True)
+            if isinstance(answer, bytes)
+        }
+        for answer in answers:
+            if isinstance(answer, BaseException) and (not found or not isinstance(answer, Exception)):
+                raise answer
+        return found
+
+    async def set_value(self, namespace: str, key: str, value: str) -> None:
         """Store a value on every name server."""
         header = headers.PutKVConfigRequest(namespace=namespace, key=key, value=value)
         await self._at_each(RequestCode.PUT_KV_CONFIG, header)
@@ -58,7 +77,7 @@ class NameServerAdmin(AdminCalls):
     async def value(self, namespace: str, key: str) -> str | None:
         """A value of the name servers, or None."""
         header = headers.GetKVConfigRequest(namespace=namespace, key=key)
-        names = self._running().name_servers
+        names = self._calls.running().name_servers
         answer = await names.call(command(RequestCode.GET_KV_CONFIG, header), _SECONDS)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
@@ -68,7 +87,7 @@ class NameServerAdmin(AdminCalls):
     async def values(self, namespace: str) -> dict[str, str]:
         """All values of a namespace; may be empty."""
         header = headers.GetKVListByNamespaceRequest(namespace=namespace)
-        names = self._running().name_servers
+        names = self._calls.running().name_servers
         answer = await names.call(command(RequestCode.GET_KVLIST_BY_NAMESPACE, header), _SECONDS)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return {}
@@ -101,7 +120,7 @@ class NameServerAdmin(AdminCalls):
         for name, number in queues.items():
             check_range(f"queues of {name}", number, 1, 65535)
         text = ";".join(f"{name}:{number}" for name, number in sorted(queues.items()))
-        await self.put_value(ORDER_NAMESPACE, topic, text)
+        await self.set_value(ORDER_NAMESPACE, topic, text)
 
     async def wipe_write_perm(self, broker_name: str) -> int:
         """Stop sends to a broker, so that it can be shut down. Returns how many of its topics changed.
@@ -122,40 +141,10 @@ class NameServerAdmin(AdminCalls):
             headers.from_ext(headers.AddWritePermResponse, answer.ext).add_topic_count for answer in answers
         )
 
-    async def set_topic_perm(self, topic: str, perm: int, *, broker_name: str | None = None) -> list[str]:
-        """Change the permissions of a topic, on one broker or on all that have it: 2 write, 4 read, 6 both, 0
-        none.
-
-        Returns the names of the brokers. Raises `NoRouteError`, or `ClientError` for a broker without the
-        topic.
-        """
-        check_range("perm", perm, 0, 7)
-        route = await self.topic_route(topic)
-        changed = []
-        for queues in route.queues:
-            broker = route.broker(queues.broker_name)
-            if broker_name not in (None, queues.broker_name) or broker is None or broker.master is None:
-                continue
-            header = headers.CreateTopicRequest(
-                topic=topic,
-                read_queue_nums=queues.read_queue_nums,
-                write_queue_nums=queues.write_queue_nums,
-                perm=perm,
-                topic_sys_flag=queues.topic_sys_flag,
-            )
-            await self._ask(broker.master, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-            changed.append(queues.broker_name)
-        if not changed:
-            known = ", ".join(queues.broker_name for queues in route.queues) or "none"
-            raise ClientError(
-                f"no master of broker {broker_name!r} has topic {topic!r}; those that have: {known}"
-            )
-        return sorted(changed)
-
     async def _at_each(self, code: RequestCode, header: headers.Header) -> list[Command]:
         """The answers of all name servers. Raises the first error after all were asked."""
-        addresses = await self._running().name_servers.known()
-        ask = self._running().brokers.ask
+        addresses = await self._calls.running().name_servers.known()
+        ask = self._calls.running().brokers.ask
         answers = await asyncio.gather(
             *(ask(address, code, header, timeout=_SECONDS) for address in addresses), return_exceptions=True
         )

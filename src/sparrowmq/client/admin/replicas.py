@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from sparrowmq.client.admin.calls import AdminCalls
+from sparrowmq.client.admin.calls import AdminPart
 from sparrowmq.client.admin.promotion import PromotionPlan, plan_promotion
 from sparrowmq.core.errors import BrokerError, ClientError, SparrowError, TransportError
 from sparrowmq.protocol.bodies.replicas import FOLLOWING, MASTER, SERVING, SLAVE
@@ -21,19 +21,19 @@ ROLE_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.05
 
 
-class ReplicaAdmin(AdminCalls):
-    """The part of `Admin` for the roles of brokers."""
+class ReplicaAdmin(AdminPart):
+    """The roles of brokers."""
 
-    async def replica_state(self, broker_address: str, *, timeout: float = REPLICA_SECONDS) -> ReplicaState:
+    async def state(self, broker_address: str, *, timeout: float = REPLICA_SECONDS) -> ReplicaState:
         """A broker's role, its log, its slaves and its lease; waits at most `timeout` seconds.
 
         Raises `BrokerError` with code 3 from brokers of RocketMQ, `TransportError` when it does not answer.
         """
-        brokers = self._running().brokers
+        brokers = self._calls.running().brokers
         answer = await brokers.ask(broker_address, RequestCode.GET_REPLICA_STATE, timeout=timeout)
         return ReplicaState.decode(answer.body)
 
-    async def set_replica_role(
+    async def set_role(
         self, broker_address: str, orders: ReplicaOrders, *, timeout: float = REPLICA_SECONDS
     ) -> ReplicaState:
         """Give a broker a role, or renew it; returns its state, in which the change may still be under way.
@@ -42,18 +42,18 @@ class ReplicaAdmin(AdminCalls):
         are not for this broker.
         """
         code, body = RequestCode.SET_REPLICA_ROLE, orders.encode()
-        answer = await self._running().brokers.ask(broker_address, code, body=body, timeout=timeout)
+        answer = await self._calls.running().brokers.ask(broker_address, code, body=body, timeout=timeout)
         return ReplicaState.decode(answer.body)
 
-    async def promotion_plan(self, broker_address: str) -> PromotionPlan:
+    async def plan(self, broker_address: str) -> PromotionPlan:
         """The effects of making a slave the master of its name. Changes nothing.
 
         Raises `BrokerError` with code 3 for a broker of RocketMQ, `TransportError` when the slave or the name
         servers do not answer.
         """
-        candidate = await self.replica_state(broker_address)
+        candidate = await self.state(broker_address)
         addresses = await self._replica_addresses(candidate)
-        found = await asyncio.gather(*(self.replica_state(one) for one in addresses), return_exceptions=True)
+        found = await asyncio.gather(*(self.state(one) for one in addresses), return_exceptions=True)
         others: dict[str, ReplicaState] = {}
         silent: dict[str, str] = {}
         for address, state in zip(addresses, found, strict=True):
@@ -67,13 +67,13 @@ class ReplicaAdmin(AdminCalls):
 
     async def _replica_addresses(self, candidate: ReplicaState) -> list[str]:
         """The other brokers of its name: those registered, its master, and the last in-sync set."""
-        info = (await self.cluster_info()).brokers.get(candidate.broker_name)
+        info = (await self._calls.cluster_info()).brokers.get(candidate.broker_name)
         known = {*candidate.in_sync, candidate.master_address}
         if info is not None and info.cluster == candidate.cluster_name:
             known |= set(info.addresses.values())
         return sorted(known - {candidate.address, ""})
 
-    async def promote_broker(self, broker_address: str, *, unclean: bool = False) -> PromotionPlan:
+    async def promote(self, broker_address: str, *, unclean: bool = False) -> PromotionPlan:
         """Make a slave the master of its name; returns what was done. The others become its slaves.
 
         A master that answers first takes nothing more until the slave has its whole log, so nothing is lost.
@@ -81,7 +81,7 @@ class ReplicaAdmin(AdminCalls):
         coordinator manages the broker, or when the master's log does not arrive within 20 s; then nothing has
         changed. Raises `TransportError` and `BrokerError` of the requests.
         """
-        plan = await self.promotion_plan(broker_address)
+        plan = await self.plan(broker_address)
         if plan.is_done:
             return plan
         if plan.refusals:
@@ -93,7 +93,7 @@ class ReplicaAdmin(AdminCalls):
             )
         if plan.master is not None:
             await self._hand_over(plan, plan.master)
-        await self.set_replica_role(broker_address, self._orders(plan, plan.candidate, unclean))
+        await self.set_role(broker_address, self._orders(plan, plan.candidate, unclean))
         for one in (plan.master, *plan.followers):
             if one is not None:
                 await self._follow(plan, one, unclean)
@@ -111,13 +111,13 @@ class ReplicaAdmin(AdminCalls):
             pause_ms=PAUSE_MS,
         )
         try:
-            await self.set_replica_role(master.address, orders)
+            await self.set_role(master.address, orders)
             async with asyncio.timeout(HAND_OVER_SECONDS):
-                end = (await self.replica_state(master.address)).max_offset
+                end = (await self.state(master.address)).max_offset
                 has = plan.candidate.max_offset
                 while has < end and plan.candidate.state == FOLLOWING:
-                    await self._running().sleep(_LOOK_SECONDS)
-                    has = (await self.replica_state(plan.candidate.address)).max_offset
+                    await self._calls.running().sleep(_LOOK_SECONDS)
+                    has = (await self.state(plan.candidate.address)).max_offset
         except SparrowError:
             raise
         except TimeoutError:
@@ -129,7 +129,7 @@ class ReplicaAdmin(AdminCalls):
     async def _follow(self, plan: PromotionPlan, one: ReplicaState, unclean: bool) -> None:
         """Tell a replica to follow the new master. One that went away meanwhile learns it later."""
         try:
-            await self.set_replica_role(one.address, self._orders(plan, one, unclean))
+            await self.set_role(one.address, self._orders(plan, one, unclean))
         except TransportError:
             return
         except BrokerError:
@@ -155,11 +155,11 @@ class ReplicaAdmin(AdminCalls):
             async with asyncio.timeout(ROLE_SECONDS):
                 while True:
                     try:
-                        if (await self.replica_state(address)).state == SERVING:
+                        if (await self.state(address)).state == SERVING:
                             return
                     except TransportError:
                         pass  # it changes, and refuses connections
-                    await self._running().sleep(_LOOK_SECONDS)
+                    await self._calls.running().sleep(_LOOK_SECONDS)
         except TimeoutError:
             raise ClientError(
                 f"{address} has its orders, but does not serve after {ROLE_SECONDS:g} s; see its log"

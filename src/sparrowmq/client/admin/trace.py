@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Final
 
-from sparrowmq.client.admin.calls import AdminCalls
-from sparrowmq.core.errors import NoRouteError, RecordError
+from sparrowmq.core.errors import RecordError
 from sparrowmq.core.message import BODY_BYTES_MAX, ReceivedMessage
-from sparrowmq.core.names import TRACE_TOPIC
 from sparrowmq.protocol.compression import decompress
 from sparrowmq.protocol.trace import SubAfterTrace, Trace, decode_trace_bodies, trace_keys
 
-_MESSAGES_MAX: Final = 64
+MESSAGES_MAX: Final = 64
 _BYTES_MAX: Final = 8 * 1024 * 1024
 
 
-class TraceAdmin(AdminCalls):
-    """The part of `Admin` for traces."""
-
-    async def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> list[Trace]:
-        """The trace of a message, by its unique id or a key, in order of time.
-
-        Empty when no client with tracing handled it, when the records are not written yet (clients collect
-        them for some seconds), or when there is no trace topic. The end of a consumption follows its
-        beginning.
-        """
-        try:
-            messages = await self.query_messages(topic, message_id, count=_MESSAGES_MAX, decompress=False)
-        except NoRouteError:
-            return []
-        records = await asyncio.to_thread(_records, messages)
-        mine = [one for one in records if message_id in trace_keys(one)]
-        return sort_traces(list(dict.fromkeys(mine)))
+def traces_of(message_id: str, messages: list[ReceivedMessage]) -> list[Trace]:
+    """The records about a message, by its unique id or a key, in the bodies of these messages."""
+    mine = [one for one in _records(messages) if message_id in trace_keys(one)]
+    return sort_traces(list(dict.fromkeys(mine)))
 
 
 def _records(messages: list[ReceivedMessage]) -> list[Trace]:

@@ -14,8 +14,10 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import closing, suppress
 from contextvars import Context, copy_context
 from types import TracebackType
-from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
+from sparrowmq.client.admin.admin import Admin as AsyncAdmin
+from sparrowmq.client.admin.former import former_call, former_name
 from sparrowmq.client.base.hooks import SendHook, SendMode
 from sparrowmq.client.base.lifecycle import State
 from sparrowmq.client.base.stop_signals import STOP_SIGNALS, stop_signals
@@ -60,7 +62,8 @@ class Closable(Protocol):
         """Leave the context."""
 
 
-Inner = TypeVar("Inner", bound=Closable)
+Inner = TypeVar("Inner")
+ClosableInner = TypeVar("ClosableInner", bound=Closable)
 
 
 def check_caller(pid: int, what: object) -> LoopThread:
@@ -88,7 +91,7 @@ def check_caller(pid: int, what: object) -> LoopThread:
     return background
 
 
-class Facade(Generic[Inner]):
+class PartFacade(Generic[Inner]):
     """A synchronous facade of the asyncio object `inner`, which lives on the background loop.
 
     May be used from any number of threads. Not usable in a forked child: create a new one there.
@@ -102,15 +105,6 @@ class Facade(Generic[Inner]):
     def __repr__(self) -> str:
         return repr(self._inner)
 
-    def __enter__(self) -> Self:
-        self._run(self._inner.start)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run(self._inner.__aexit__, kind, error, trace)
-
     def _background(self) -> LoopThread:
         return check_caller(self._pid, self)
 
@@ -123,6 +117,33 @@ class Facade(Generic[Inner]):
         if self._pid == os.getpid() and loop_thread().is_current_thread:
             return function()
         return self._background().call(function)
+
+
+class Facade(PartFacade[ClosableInner]):
+    """A facade that is started and closed."""
+
+    def __enter__(self) -> Self:
+        self._run(self._inner.start)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._inner.__aexit__, kind, error, trace)
+
+
+class AdminPartFacade(PartFacade[Inner]):
+    """A part of the synchronous `Admin`."""
+
+    if not TYPE_CHECKING:
+        __call__ = former_call
+
+
+class AdminFacade(Facade[AsyncAdmin]):
+    """The former names of the synchronous `Admin`."""
+
+    if not TYPE_CHECKING:
+        __getattr__ = former_name
 
 
 class _Waiter:

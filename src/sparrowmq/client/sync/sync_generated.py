@@ -7,11 +7,22 @@ from datetime import datetime
 from typing import Any, Literal, Unpack
 
 from sparrowmq.client.admin import queries
+from sparrowmq.client.admin.access import UserAdmin as _UserAdmin
 from sparrowmq.client.admin.admin import Admin as _Admin
+from sparrowmq.client.admin.brokers import BrokerAdmin as _BrokerAdmin
+from sparrowmq.client.admin.dead_letters import DeadLetterAdmin as _DeadLetterAdmin
 from sparrowmq.client.admin.groups import _MEMBERS_SECONDS
+from sparrowmq.client.admin.groups import GroupAdmin as _GroupAdmin
 from sparrowmq.client.admin.holds import HOURS
+from sparrowmq.client.admin.holds import HoldAdmin as _HoldAdmin
+from sparrowmq.client.admin.messages import MessageAdmin as _MessageAdmin
+from sparrowmq.client.admin.name_servers import NameServerAdmin as _NameServerAdmin
+from sparrowmq.client.admin.policies import PolicyAdmin as _PolicyAdmin
+from sparrowmq.client.admin.producers import ProducerAdmin as _ProducerAdmin
 from sparrowmq.client.admin.promotion import PromotionPlan
 from sparrowmq.client.admin.replicas import REPLICA_SECONDS
+from sparrowmq.client.admin.replicas import ReplicaAdmin as _ReplicaAdmin
+from sparrowmq.client.admin.topics import TopicAdmin as _TopicAdmin
 from sparrowmq.client.admin.types import (
     AccessGrant,
     AccessUser,
@@ -52,8 +63,9 @@ from sparrowmq.client.send.queue_selection import QueueSelector
 from sparrowmq.client.simple.simple_consumer import ITERATED_MESSAGES
 from sparrowmq.client.simple.simple_consumer import SimpleConsumer as _SimpleConsumer
 from sparrowmq.client.sync.sync_base import (
+    AdminFacade,
+    AdminPartFacade,
     ConsumerFacade,
-    Facade,
     ProducerFacade,
     PullConsumerFacade,
     PullScheduleFacade,
@@ -74,6 +86,689 @@ from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy
 from sparrowmq.protocol.trace import Trace
 
 __all__ = ["Admin", "Consumer", "Producer", "PullConsumer", "PullSchedule", "PushConsumer", "SimpleConsumer"]
+
+
+class TopicAdmin(AdminPartFacade[_TopicAdmin]):
+    """The topics. `broker` is a name or `host:port`."""
+
+    def route(self, topic: str) -> TopicRoute:
+        """Queues and brokers of `topic`, fresh from a name server. Raises `NoRouteError`."""
+        return self._run(self._inner.route, topic)
+
+    def status(self, topic: str) -> list[QueueStatus]:
+        """Offsets and last update of every queue, sorted; asks every master of the topic."""
+        return self._run(self._inner.status, topic)
+
+    def groups(self, topic: str) -> list[str]:
+        """Groups with offsets or members on `topic`, sorted."""
+        return self._run(self._inner.groups, topic)
+
+    def config(self, broker: str, topic: str) -> bodies.TopicConfig | None:
+        """One topic's configuration on a broker (code 351); None if it does not exist there."""
+        return self._run(self._inner.config, broker, topic)
+
+    def entries(self, queue: MessageQueue, offset: int, count: int = 10) -> list[ListedEntry]:
+        """Entries of a consume queue from an offset on (code 321), at most 1000.
+
+        Raises `BrokerError` for a queue that has never had a message.
+        """
+        return self._run(self._inner.entries, queue, offset, count)
+
+    def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+        """The offset of the first message stored at or after `timestamp`, an aware datetime or epoch
+        milliseconds; if there is none, the next offset. Raises `SettingsError` for other times.
+        """
+        return self._run(self._inner.search_offset, queue, timestamp)
+
+    def create(
+        self,
+        name: str,
+        queues: int | None = None,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int | None = None,
+        cluster: str | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+        force: bool = False,
+    ) -> TopicRoute:
+        """Create or change a topic on every master of `cluster` (all clusters by default); returns its route.
+
+        Returns when the name server knows the topic on these brokers. Omitted settings keep each broker's
+        value; a new topic gets 8 queues to read and write. `queues` is per broker; `read_queues` and
+        `write_queues` set the two numbers apart. More queues to write than to read are refused
+        (`ClientError`), and SparrowMQ's brokers refuse fewer queues to read while the others have unread
+        messages (`BrokerError` with their number), unless `force`. `perm` bits are 2 write and 4 read.
+        `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
+        refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
+        """
+        return self._run(
+            self._inner.create,
+            name,
+            queues,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=perm,
+            cluster=cluster,
+            attributes=attributes,
+            force=force,
+        )
+
+    def set_config(self, broker: str, config: bodies.TopicConfig, *, force: bool = False) -> None:
+        """Create or change a topic on one broker (code 17). Other attributes of the topic on the broker stay.
+        `force` as in `create`.
+
+        Raises `ClientError` for RocketMQ's system topics.
+        """
+        self._run(self._inner.set_config, broker, config, force=force)
+
+    def set_perm(self, topic: str, perm: int, *, broker_name: str | None = None) -> list[str]:
+        """Change the permissions of a topic, on one broker or on all that have it: 2 write, 4 read, 6 both, 0
+        none.
+
+        Returns the names of the brokers. Raises `NoRouteError`, or `ClientError` for a broker without the
+        topic.
+        """
+        return self._run(self._inner.set_perm, topic, perm, broker_name=broker_name)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic and its messages from every broker, then from every name server.
+
+        Raises `InvalidNameError` for reserved names and `NoRouteError` for unknown ones.
+        """
+        self._run(self._inner.delete, name)
+
+    def list(self, *, system: bool = False) -> list[str]:
+        """Names of all topics, sorted; `system` includes retry, dead letter and RocketMQ's system topics."""
+        return self._run(self._inner.list, system=system)
+
+
+class GroupAdmin(AdminPartFacade[_GroupAdmin]):
+    """The consumer groups."""
+
+    def create(
+        self,
+        group: str,
+        *,
+        retries: int | None = None,
+        enabled: bool | None = None,
+        broadcast: bool | None = None,
+        ordered: bool | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Create or change a group on every master of `cluster` (all clusters by default).
+
+        Omitted settings keep each broker's value; a new group gets RocketMQ's defaults (16 retries,
+        enabled, broadcasting permitted, not ordered). `retries` is the maximum number of retries unless a
+        consumer sets its own. `enabled` and `broadcast` permit consumption, and consumption by broadcasting.
+        With `ordered`, clients of the gRPC API consume in order; they cannot choose this themselves. Raises
+        `InvalidNameError`.
+        """
+        self._run(
+            self._inner.create,
+            group,
+            retries=retries,
+            enabled=enabled,
+            broadcast=broadcast,
+            ordered=ordered,
+            cluster=cluster,
+        )
+
+    def set_request_mode(
+        self,
+        group: str,
+        topic: str,
+        mode: Literal["PULL", "POP"],
+        *,
+        shared_queues: int = 0,
+        cluster: str | None = None,
+    ) -> None:
+        """Set how members of `group` that let the broker assign queues (`server_assignment`) read `topic`:
+        "PULL", or "POP", on every master of `cluster` (all clusters by default) that has the topic.
+
+        With POP, `shared_queues` says from how many further members' queues each member receives; 0: all
+        receive from all queues. Needs RocketMQ 5 or SparrowMQ. Raises `BrokerError` with code 17 for an
+        unknown topic, with code 26 for an unknown group, and `NoRouteError`.
+        """
+        self._run(
+            self._inner.set_request_mode, group, topic, mode, shared_queues=shared_queues, cluster=cluster
+        )
+
+    def delete(self, group: str, *, offsets: bool = True, cluster: str | None = None) -> None:
+        """Delete a group with its retry and dead letter topics, and by default its offsets.
+
+        Raises `ClientError` for RocketMQ's system groups.
+        """
+        self._run(self._inner.delete, group, offsets=offsets, cluster=cluster)
+
+    def config(self, group: str) -> dict[str, bodies.SubscriptionGroupConfig]:
+        """The group's settings by broker name; empty when no broker knows it."""
+        return self._run(self._inner.config, group)
+
+    def rate(self, group: str) -> float:
+        """Messages per second that the group consumes, as measured by all brokers."""
+        return self._run(self._inner.rate, group)
+
+    def status(
+        self, group: str, *, stacks: bool = False, seconds: float = _MEMBERS_SECONDS
+    ) -> list[MemberStatus]:
+        """Running info of each online member: settings, queues, rates.
+
+        `stacks` includes a thread dump. A member that does not answer has an `error` instead, and so have
+        members not reached within `seconds` (60); 32 are asked at a time. Empty when no member is online.
+        """
+        return self._run(self._inner.status, group, stacks=stacks, seconds=seconds)
+
+    def member(self, group: str, client_id: str, *, stacks: bool = False) -> MemberStatus | None:
+        """Running info of one member, as in `status`; None when it is not online."""
+        return self._run(self._inner.member, group, client_id, stacks=stacks)
+
+    def member_offsets(
+        self, group: str, topic: str, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Offsets that members have in memory, by client id; only those of `client_id` if given.
+
+        Raises `BrokerError` when no member is online or a member's version does not support this.
+        """
+        return self._run(self._inner.member_offsets, group, topic, client_id)
+
+    def progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
+        """The group's progress in every queue for which it has offsets, sorted; only of `topic` when given.
+
+        Raises `BrokerError` when no broker knows the group.
+        """
+        return self._run(self._inner.progress, group, topic)
+
+    def connections(self, group: str) -> GroupConnections | None:
+        """Members and subscriptions of the group; None when no member is online."""
+        return self._run(self._inner.connections, group)
+
+    def members(self, group: str) -> dict[str, list[GroupMemberInfo]]:
+        """The members connected to each master that knows the group, by the master's address; the list may be
+        empty.
+
+        Each member should be connected to all of them.
+        """
+        return self._run(self._inner.members, group)
+
+    def committed(self, group: str, queue: MessageQueue, *, stored_only: bool = False) -> int | None:
+        """The group's committed offset in a queue, or None.
+
+        Where none is stored and the queue's first message is there and young, brokers answer 0, because new
+        members begin there; with `stored_only` it is None (brokers of 4.9 answer 0 even then).
+        """
+        return self._run(self._inner.committed, group, queue, stored_only=stored_only)
+
+    def commit(self, group: str, queue: MessageQueue, offset: int, *, generation: int | None = None) -> None:
+        """Set the next offset the group will read. A member that is online keeps its current position.
+
+        In a managed group `generation` must be that of the queue; its broker refuses others with code 90011.
+        """
+        self._run(self._inner.commit, group, queue, offset, generation=generation)
+
+    def reset(
+        self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Move the group's offsets in `topic` to "first", to "last", or to a time: an aware datetime or
+        epoch milliseconds.
+
+        The broker notifies online members; if there are none, the stored offsets are set. Without `force`
+        offsets only move back. Returns the new offset of every queue that was moved. Broadcasting consumers
+        store their own offsets and cannot be moved. Raises `BrokerError`, with code 26 for a group unknown to
+        a broker, and `NoRouteError`.
+        """
+        return self._run(self._inner.reset, group, topic, to, force=force)
+
+    def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Move the group's offset in one queue to `offset`.
+
+        Only brokers with server-side reset (5.x with `useServerSideResetOffset`) can move online members in
+        one queue. Other brokers only store the offset; online members keep their current position.
+        """
+        self._run(self._inner.reset_queue, group, queue, offset)
+
+    def clone_offsets(self, source: str, target: str, topic: str | None = None) -> dict[MessageQueue, int]:
+        """Copy the stored offsets of `source` to `target`, for all topics or one. Returns the offsets that
+        were set.
+
+        The group `target` is created at brokers that do not know it. The retry topic is skipped. Raises
+        `ClientError` when `source` has no offsets, and when members of `target` are online, because they
+        would overwrite the new offsets.
+        """
+        return self._run(self._inner.clone_offsets, source, target, topic)
+
+    def list(self, *, system: bool = False) -> list[str]:
+        """Names of all consumer groups of all brokers, sorted; `system` includes RocketMQ's system groups."""
+        return self._run(self._inner.list, system=system)
+
+
+class BrokerAdmin(AdminPartFacade[_BrokerAdmin]):
+    """The brokers. `broker` is a name, meaning its master, or `host:port`."""
+
+    def cluster_info(self) -> bodies.ClusterInfo:
+        """Brokers by name, broker names by cluster, as the name server has them."""
+        return self._run(self._inner.cluster_info)
+
+    def info(self, broker: str) -> dict[str, str]:
+        """Runtime information of a broker (code 28), given by name or `host:port`: rates, offsets, disk, …"""
+        return self._run(self._inner.info, broker)
+
+    def stats(self, broker: str, name: str, key: str) -> Rates | None:
+        """Rates measured by a broker (code 315), for example `TOPIC_PUT_NUMS` of a topic; None if it has
+        none.
+
+        `GROUP_GET_NUMS` takes `topic@group`, `BROKER_PUT_NUMS` the name of the cluster.
+        """
+        return self._run(self._inner.stats, broker, name, key)
+
+    def settings(self, broker: str) -> dict[str, str]:
+        """The current settings of a broker (code 26), by name."""
+        return self._run(self._inner.settings, broker)
+
+    def set_settings(self, broker: str, changes: Mapping[str, str]) -> None:
+        """Change settings of a running broker (code 25).
+
+        A SparrowMQ broker accepts settings that can change at run time and keeps them until it stops;
+        `BrokerError` names the others.
+        """
+        self._run(self._inner.set_settings, broker, changes)
+
+    def progress(self, broker: str) -> dict[str, list[QueueProgress]]:
+        """The offsets of all groups in the queues of one broker (code 317), by group.
+
+        A group is listed with the topics for which it has offsets and which, while online, it subscribes to.
+        """
+        return self._run(self._inner.progress, broker)
+
+    def topics(self, broker: str) -> BrokerTopics:
+        """All topics of a broker and their configurations (code 21)."""
+        return self._run(self._inner.topics, broker)
+
+    def groups(self, broker: str) -> dict[str, bodies.SubscriptionGroupConfig]:
+        """All consumer groups of a broker and their settings (code 201)."""
+        return self._run(self._inner.groups, broker)
+
+    def clients(self, broker: str) -> BrokerClients:
+        """The clients that sent this broker a heartbeat (codes 201, 203 for each group, and 328), by address.
+
+        At most `GROUPS_MAX` groups are requested, the others counted; a client without groups is not known.
+        `producers_known` is false for brokers that do not report producers (before 4.9.3).
+        """
+        return self._run(self._inner.clients, broker)
+
+    def producers(self, broker: str) -> dict[str, list[GroupMemberInfo]] | None:
+        """The producers that sent this broker a heartbeat, by group (code 328); None when it does not report
+        them (before 4.9.3).
+        """
+        return self._run(self._inner.producers, broker)
+
+    def replication(self, broker: str) -> ReplicationStatus | None:
+        """The connected slaves of a master, or the master of a slave (code 907); None when the broker does
+        not report them (before 5.0).
+        """
+        return self._run(self._inner.replication, broker)
+
+    def delete_expired_files(self, broker: str) -> None:
+        """Have a broker delete data older than its `fileReservedTime` now (code 329)."""
+        self._run(self._inner.delete_expired_files, broker)
+
+    def clean_expired_queues(self, broker: str) -> None:
+        """Have a broker delete queues whose messages are all deleted (code 306)."""
+        self._run(self._inner.clean_expired_queues, broker)
+
+    def clean_unused_topics(self, broker: str) -> None:
+        """Have a broker delete queues of topics that no longer exist (code 316)."""
+        self._run(self._inner.clean_unused_topics, broker)
+
+    def list(self) -> list[BrokerStatus]:
+        """Every broker of every cluster, with its runtime information."""
+        return self._run(self._inner.list)
+
+
+class MessageAdmin(AdminPartFacade[_MessageAdmin]):
+    """The stored messages and their traces."""
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count: int = 32,
+        begin: datetime | int = 0,
+        end: datetime | int = queries.TIME_MAX,
+        unique: bool = False,
+        decompress: bool = True,
+    ) -> list[ReceivedMessage]:
+        """Messages of `topic` with the key `key`, oldest first; an empty list if there are none.
+
+        With `unique`, `key` is a unique id: the result has the original message and its copies, such as
+        retries. Each broker returns at most the newest `count` messages, and no more than its
+        `maxMsgsNumBatch` (64). The search covers store times from `begin` to `end`: aware
+        datetimes or epoch milliseconds. Without `decompress`, bodies are as they are stored. Raises
+        `NoRouteError`, and `ClientError` for a blank key.
+        """
+        return self._run(
+            self._inner.query,
+            topic,
+            key,
+            count=count,
+            begin=begin,
+            end=end,
+            unique=unique,
+            decompress=decompress,
+        )
+
+    def get(
+        self,
+        topic: str,
+        message_id: str,
+        *,
+        begin: datetime | int = 0,
+        end: datetime | int = queries.TIME_MAX,
+        decompress: bool = True,
+    ) -> ReceivedMessage | None:
+        """The message of `topic` with that id, or None if it does not exist or was deleted.
+
+        The id is one from a send result: the unique id or the offset id. `decompress` as in
+        `query`.
+        """
+        return self._run(self._inner.get, topic, message_id, begin=begin, end=end, decompress=decompress)
+
+    def get_by_offset_id(self, offset_message_id: str, *, decompress: bool = True) -> ReceivedMessage | None:
+        """The message with an offset id, from the broker whose address the id contains; None if it was
+        deleted. If that broker cannot be connected, all brokers are asked for it: it may have another address
+        now.
+
+        `decompress` as in `query`. Raises `ClientError` for an invalid offset id, `TransportError`
+        when the broker cannot be reached and no other has the message.
+        """
+        return self._run(self._inner.get_by_offset_id, offset_message_id, decompress=decompress)
+
+    def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> list[Trace]:
+        """The trace of a message, by its unique id or a key, in order of time.
+
+        Empty when no client with tracing handled it, when the records are not written yet (clients collect
+        them for some seconds), or when there is no trace topic. The end of a consumption follows its
+        beginning.
+        """
+        return self._run(self._inner.trace, message_id, topic=topic)
+
+
+class DeadLetterAdmin(AdminPartFacade[_DeadLetterAdmin]):
+    """The dead letters of groups."""
+
+    def groups(self) -> list[DeadLetterStatus]:
+        """The groups with a dead letter topic, sorted, and their numbers of dead letters; 0 when all were
+        deleted.
+
+        Raises `ClientError` when no broker is available.
+        """
+        return self._run(self._inner.groups)
+
+    def resend_one(self, group: str, message: ReceivedMessage) -> str:
+        """Send a dead letter to its group again, with a retry count of 0. Returns the new offset message id.
+
+        It goes to the group's retry topic, so other groups of the topic do not receive it again: to the one
+        of POP if the group received it by POP. The dead letter itself is kept. Raises `ClientError` for a
+        group without a retry topic.
+        """
+        return self._run(self._inner.resend_one, group, message)
+
+    def resend(
+        self, group: str, message_ids: Iterable[str] | None = None, *, rate: float | None = None
+    ) -> list[ResentLetter]:
+        """Send dead letters to their group again: all current ones, or the given ids, `rate` per second at
+        most. Returns what became of each.
+
+        A message with several dead letters is sent once; different messages with one id are all sent. A
+        letter that a broker refuses does not stop the others; when a broker cannot be reached, the
+        remaining letters are skipped, and those that cannot be read are in the result only if their ids
+        were given. Raises the errors of `list` if no letter could be read, and `ClientError` for a
+        group without a retry topic.
+        """
+        return self._run(self._inner.resend, group, message_ids, rate=rate)
+
+    def list(
+        self, group: str, *, count: int = 32, after: ReceivedMessage | None = None, decompress: bool = True
+    ) -> list[ReceivedMessage]:
+        """Up to `count` dead letters of a group, by broker, oldest first. Reading changes nothing.
+
+        `after` continues behind a dead letter of an earlier call. Returns an empty list at the end, and for a
+        group without dead letters. Without `decompress`, bodies are as they are stored. Raises `ClientError`
+        for a group that no broker knows.
+        """
+        return self._run(self._inner.list, group, count=count, after=after, decompress=decompress)
+
+
+class ProducerAdmin(AdminPartFacade[_ProducerAdmin]):
+    """The producers, above all idempotent ones."""
+
+    def end(self, topic: str, family: str, epoch: int = 0, *, note: str = "") -> dict[str, tuple[int, str]]:
+        """End the epochs before `epoch` of all producers `<family>-…` in a topic. Returns the result by
+        broker.
+
+        The brokers forget the sequence numbers of those epochs and refuse late messages (90004). The ended
+        epoch never decreases: the result is the one in force, with its note (up to 200 characters). Epoch 0
+        only queries. Apache's brokers, which do not know idempotent producers, are left out. Raises
+        `BrokerError`.
+        """
+        return self._run(self._inner.end, topic, family, epoch, note=note)
+
+    def state(self, queue: MessageQueue, producer: str) -> ProducerState | None:
+        """Which numbers of an idempotent producer a queue has, also a queue that its topic no longer has.
+
+        None if the broker knows the producer not, or no idempotent producers. Raises `NoRouteError`,
+        `BrokerError`.
+        """
+        return self._run(self._inner.state, queue, producer)
+
+    def connections(self, group: str, topic: str) -> list[GroupMemberInfo]:
+        """Producers of `group` at a broker of `topic`. Raises `BrokerError` when there are none."""
+        return self._run(self._inner.connections, group, topic)
+
+
+class UserAdmin(AdminPartFacade[_UserAdmin]):
+    """The users and their grants. Changes are made at every master, or at those of `cluster`.
+
+    The first error is raised after all masters were asked. Lists come from one master.
+    """
+
+    def create(
+        self, name: str, password: str, *, super_user: bool = False, cluster: str | None = None
+    ) -> None:
+        """Create a user (3001); a super user may do everything. Raises `BrokerError` if the user exists."""
+        self._run(self._inner.create, name, password, super_user=super_user, cluster=cluster)
+
+    def update(
+        self,
+        name: str,
+        *,
+        password: str | None = None,
+        super_user: bool | None = None,
+        enabled: bool | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Change the given fields of a user (3002). Raises `BrokerError` if the user does not exist."""
+        self._run(
+            self._inner.update,
+            name,
+            password=password,
+            super_user=super_user,
+            enabled=enabled,
+            cluster=cluster,
+        )
+
+    def delete(self, name: str, *, cluster: str | None = None) -> None:
+        """Delete a user and its policies (3003). Does nothing if the user does not exist."""
+        self._run(self._inner.delete, name, cluster=cluster)
+
+    def grant(
+        self,
+        user: str,
+        resources: Sequence[str],
+        actions: Sequence[str],
+        *,
+        sources: Sequence[str] = (),
+        allow: bool = True,
+        cluster: str | None = None,
+    ) -> None:
+        """Allow a user to perform `actions` on `resources` (3007), only from `sources` if given.
+
+        Actions are Pub, Sub, Create, Update, Delete, Get, List and All. Resources are like `Topic:Orders`,
+        `Group:bill*`, `Cluster:*` and `*`. Sources are addresses and networks. With `allow=False` the actions
+        are denied. Earlier entries for the same resource are replaced. Raises `BrokerError` for values that
+        the broker rejects.
+        """
+        self._run(self._inner.grant, user, resources, actions, sources=sources, allow=allow, cluster=cluster)
+
+    def revoke(self, user: str, resource: str | None = None, *, cluster: str | None = None) -> None:
+        """Delete a user's entries for one resource, or for all (3008)."""
+        self._run(self._inner.revoke, user, resource, cluster=cluster)
+
+    def grants(self, part: str = "", *, cluster: str | None = None) -> list[AccessGrant]:
+        """The policies of the users whose names contain `part` (3010), by user."""
+        return self._run(self._inner.grants, part, cluster=cluster)
+
+    def list(self, part: str = "", *, cluster: str | None = None) -> list[AccessUser]:
+        """The users whose names contain `part` (3005), sorted; without passwords."""
+        return self._run(self._inner.list, part, cluster=cluster)
+
+
+class HoldAdmin(AdminPartFacade[_HoldAdmin]):
+    """The holds of messages."""
+
+    def set(self, topic: str, group: str, *, hours: int = HOURS, size_max: int = 0) -> None:
+        """Create or change a hold: all masters of `topic` keep its messages until `group` has consumed them.
+
+        A hold takes precedence over `fileReservedTime` and over a full disk. It ends, and the broker logs an
+        error, when the oldest message has waited `hours`, or when `size_max` bytes of the log (0: no limit)
+        follow it. Raises `ClientError` for Apache's brokers, which do not support holds.
+        """
+        self._run(self._inner.set, topic, group, hours=hours, size_max=size_max)
+
+    def delete(self, topic: str) -> None:
+        """Remove a hold from all masters of `topic`; its messages are then deleted like others."""
+        self._run(self._inner.delete, topic)
+
+    def list(self) -> list[HoldStatus]:
+        """All holds of all brokers, by topic and broker; Apache's brokers have none."""
+        return self._run(self._inner.list)
+
+
+class PolicyAdmin(AdminPartFacade[_PolicyAdmin]):
+    """The policies of managed groups."""
+
+    def set(self, policy: GroupPolicy, *, cluster: str | None = None, broker: str | None = None) -> None:
+        """Have every broker, those of one cluster, or one, enforce a policy. It is on disk when this returns.
+
+        Setting the same policy again is allowed, so a caller in doubt can repeat the call. Raises
+        `BrokerError` with code 90012 when a later policy is in force or a generation would decrease, and
+        `ClientError` for Apache's brokers, which cannot enforce policies. Brokers that accepted the policy
+        then keep it.
+        """
+        self._run(self._inner.set, policy, cluster=cluster, broker=broker)
+
+    def delete(self, group: str, *, cluster: str | None = None) -> None:
+        """Remove a group's policy from brokers. Does nothing where there is none."""
+        self._run(self._inner.delete, group, cluster=cluster)
+
+    def list(self, group: str | None = None) -> dict[str, GroupPolicies]:
+        """The policies of one group or of all, by broker name; Apache's brokers are left out."""
+        return self._run(self._inner.list, group)
+
+
+class NameServerAdmin(AdminPartFacade[_NameServerAdmin]):
+    """The name servers and their values. Changes are made on each of them."""
+
+    def status(self, address: str) -> NameServerStatus:
+        """What one name server has: topics (code 206), brokers (106), settings (319), runtime data (28).
+
+        Raises `TransportError` if it does not answer. Its settings may be refused (access control).
+        """
+        return self._run(self._inner.status, address)
+
+    def topics(self) -> dict[str, set[str]]:
+        """The names of all topics, by address of the name server that returned them (code 206).
+
+        A name server that does not answer is left out. Raises `TransportError` when none does.
+        """
+        return self._run(self._inner.topics)
+
+    def set_value(self, namespace: str, key: str, value: str) -> None:
+        """Store a value on every name server."""
+        self._run(self._inner.set_value, namespace, key, value)
+
+    def value(self, namespace: str, key: str) -> str | None:
+        """A value of the name servers, or None."""
+        return self._run(self._inner.value, namespace, key)
+
+    def values(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace; may be empty."""
+        return self._run(self._inner.values, namespace)
+
+    def delete_value(self, namespace: str, key: str) -> None:
+        """Delete a value from every name server. Does nothing if there is none."""
+        self._run(self._inner.delete_value, namespace, key)
+
+    def order_conf(self, topic: str) -> dict[str, int]:
+        """Broker name to number of queues of an ordered topic; empty for other topics."""
+        return self._run(self._inner.order_conf, topic)
+
+    def set_order_conf(self, topic: str, queues: Mapping[str, int]) -> None:
+        """Make a topic ordered: its routes have exactly these numbers of queues by broker name, whether or
+        not the brokers are available. With empty `queues` it becomes an ordinary topic again.
+        """
+        self._run(self._inner.set_order_conf, topic, queues)
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Stop sends to a broker, so that it can be shut down. Returns how many of its topics changed.
+
+        Lasts until `add_write_perm`, or until the broker registers changed topics.
+        """
+        return self._run(self._inner.wipe_write_perm, broker_name)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Undo `wipe_write_perm`; how many topics changed."""
+        return self._run(self._inner.add_write_perm, broker_name)
+
+
+class ReplicaAdmin(AdminPartFacade[_ReplicaAdmin]):
+    """The roles of brokers."""
+
+    def state(self, broker_address: str, *, timeout: float = REPLICA_SECONDS) -> ReplicaState:
+        """A broker's role, its log, its slaves and its lease; waits at most `timeout` seconds.
+
+        Raises `BrokerError` with code 3 from brokers of RocketMQ, `TransportError` when it does not answer.
+        """
+        return self._run(self._inner.state, broker_address, timeout=timeout)
+
+    def set_role(
+        self, broker_address: str, orders: ReplicaOrders, *, timeout: float = REPLICA_SECONDS
+    ) -> ReplicaState:
+        """Give a broker a role, or renew it; returns its state, in which the change may still be under way.
+
+        Raises `BrokerError`: 90021 for an epoch that is over, 90022 for a lease that is, 1 for orders that
+        are not for this broker.
+        """
+        return self._run(self._inner.set_role, broker_address, orders, timeout=timeout)
+
+    def plan(self, broker_address: str) -> PromotionPlan:
+        """The effects of making a slave the master of its name. Changes nothing.
+
+        Raises `BrokerError` with code 3 for a broker of RocketMQ, `TransportError` when the slave or the name
+        servers do not answer.
+        """
+        return self._run(self._inner.plan, broker_address)
+
+    def promote(self, broker_address: str, *, unclean: bool = False) -> PromotionPlan:
+        """Make a slave the master of its name; returns what was done. The others become its slaves.
+
+        A master that answers first takes nothing more until the slave has its whole log, so nothing is lost.
+        Raises `ClientError` when messages may be lost and this is not accepted by `unclean`, when a
+        coordinator manages the broker, or when the master's log does not arrive within 20 s; then nothing has
+        changed. Raises `TransportError` and `BrokerError` of the requests.
+        """
+        return self._run(self._inner.promote, broker_address, unclean=unclean)
 
 
 class Producer(ProducerFacade):
@@ -1141,11 +1836,16 @@ class PullSchedule(PullScheduleFacade):
         self._run(self._inner.close)
 
 
-class Admin(Facade[_Admin]):
+class Admin(AdminFacade):
     """Queries and administers clusters.
 
         with Admin(name_server="127.0.0.1:9876") as admin:
-            admin.create_topic("TopicTest", queues=8)
+            admin.topics.create("TopicTest", queues=8)
+            admin.groups.reset("billing", "TopicTest", "first")
+
+    Its calls are in parts: `topics`, `groups`, `brokers`, `messages`, `dead_letters`, `producers`, `users`,
+    `holds`, `policies`, `name_servers` and `replicas`. `list` and nouns ask; `create`, `set`, `delete` and
+    RocketMQ's verbs change.
 
     Errors: `BrokerError` with the server's response code, `TransportError`, `NoRouteError` for unknown
     topics.
@@ -1162,6 +1862,17 @@ class Admin(Facade[_Admin]):
         default from the environment. `options` are the fields of `ClientSettings`; they override `settings`.
         """
         super().__init__(_Admin(name_servers, settings=settings, **options))
+        self.topics = TopicAdmin(self._inner.topics)
+        self.groups = GroupAdmin(self._inner.groups)
+        self.brokers = BrokerAdmin(self._inner.brokers)
+        self.messages = MessageAdmin(self._inner.messages)
+        self.dead_letters = DeadLetterAdmin(self._inner.dead_letters)
+        self.producers = ProducerAdmin(self._inner.producers)
+        self.users = UserAdmin(self._inner.users)
+        self.holds = HoldAdmin(self._inner.holds)
+        self.policies = PolicyAdmin(self._inner.policies)
+        self.name_servers = NameServerAdmin(self._inner.name_servers)
+        self.replicas = ReplicaAdmin(self._inner.replicas)
 
     @property
     def state(self) -> State:
@@ -1175,688 +1886,3 @@ class Admin(Facade[_Admin]):
     def close(self) -> None:
         """Close the connections. Idempotent; a second call waits for the first."""
         self._run(self._inner.close)
-
-    def topic_list(self, *, system: bool = False) -> list[str]:
-        """Names of all topics, sorted; `system` includes retry, dead letter and RocketMQ's system topics."""
-        return self._run(self._inner.topic_list, system=system)
-
-    def topic_route(self, topic: str) -> TopicRoute:
-        """Queues and brokers of `topic`, fresh from a name server. Raises `NoRouteError`."""
-        return self._run(self._inner.topic_route, topic)
-
-    def topic_status(self, topic: str) -> list[QueueStatus]:
-        """Offsets and last update of every queue, sorted; asks every master of the topic."""
-        return self._run(self._inner.topic_status, topic)
-
-    def create_topic(
-        self,
-        name: str,
-        queues: int | None = None,
-        *,
-        read_queues: int | None = None,
-        write_queues: int | None = None,
-        perm: int | None = None,
-        cluster: str | None = None,
-        attributes: Mapping[str, str | None] | None = None,
-        force: bool = False,
-    ) -> TopicRoute:
-        """Create or change a topic on every master of `cluster` (all clusters by default); returns its route.
-
-        Returns when the name server knows the topic on these brokers. Omitted settings keep each broker's
-        value; a new topic gets 8 queues to read and write. `queues` is per broker; `read_queues` and
-        `write_queues` set the two numbers apart. More queues to write than to read are refused
-        (`ClientError`), and SparrowMQ's brokers refuse fewer queues to read while the others have unread
-        messages (`BrokerError` with their number), unless `force`. `perm` bits are 2 write and 4 read.
-        `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
-        refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
-        """
-        return self._run(
-            self._inner.create_topic,
-            name,
-            queues,
-            read_queues=read_queues,
-            write_queues=write_queues,
-            perm=perm,
-            cluster=cluster,
-            attributes=attributes,
-            force=force,
-        )
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and its messages from every broker, then from every name server.
-
-        Raises `InvalidNameError` for reserved names and `NoRouteError` for unknown ones.
-        """
-        self._run(self._inner.delete_topic, name)
-
-    def cluster_info(self) -> bodies.ClusterInfo:
-        """Brokers by name, broker names by cluster, as the name server has them."""
-        return self._run(self._inner.cluster_info)
-
-    def broker_list(self) -> list[BrokerStatus]:
-        """Every broker of every cluster, with its runtime information."""
-        return self._run(self._inner.broker_list)
-
-    def broker_info(self, broker: str) -> dict[str, str]:
-        """Runtime information of a broker (code 28), given by name or `host:port`: rates, offsets, disk, …"""
-        return self._run(self._inner.broker_info, broker)
-
-    def broker_stats(self, broker: str, name: str, key: str) -> Rates | None:
-        """Rates measured by a broker (code 315), for example `TOPIC_PUT_NUMS` of a topic; None if it has
-        none.
-
-        `GROUP_GET_NUMS` takes `topic@group`, `BROKER_PUT_NUMS` the name of the cluster.
-        """
-        return self._run(self._inner.broker_stats, broker, name, key)
-
-    def broker_progress(self, broker: str) -> dict[str, list[QueueProgress]]:
-        """The offsets of all groups in the queues of one broker (code 317), by group.
-
-        A group is listed with the topics for which it has offsets and which, while online, it subscribes to.
-        """
-        return self._run(self._inner.broker_progress, broker)
-
-    def broker_settings(self, broker: str) -> dict[str, str]:
-        """The current settings of a broker (code 26), by name."""
-        return self._run(self._inner.broker_settings, broker)
-
-    def change_broker_settings(self, broker: str, changes: Mapping[str, str]) -> None:
-        """Change settings of a running broker (code 25).
-
-        A SparrowMQ broker accepts settings that can change at run time and keeps them until it stops;
-        `BrokerError` names the others.
-        """
-        self._run(self._inner.change_broker_settings, broker, changes)
-
-    def delete_expired_files(self, broker: str) -> None:
-        """Have a broker delete data older than its `fileReservedTime` now (code 329)."""
-        self._run(self._inner.delete_expired_files, broker)
-
-    def clean_expired_queues(self, broker: str) -> None:
-        """Have a broker delete queues whose messages are all deleted (code 306)."""
-        self._run(self._inner.clean_expired_queues, broker)
-
-    def clean_unused_topics(self, broker: str) -> None:
-        """Have a broker delete queues of topics that no longer exist (code 316)."""
-        self._run(self._inner.clean_unused_topics, broker)
-
-    def group_list(self, *, system: bool = False) -> list[str]:
-        """Names of all consumer groups of all brokers, sorted; `system` includes RocketMQ's system groups."""
-        return self._run(self._inner.group_list, system=system)
-
-    def group_progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
-        """The group's progress in every queue for which it has offsets, sorted; only of `topic` when given.
-
-        Raises `BrokerError` when no broker knows the group.
-        """
-        return self._run(self._inner.group_progress, group, topic)
-
-    def group_connections(self, group: str) -> GroupConnections | None:
-        """Members and subscriptions of the group; None when no member is online."""
-        return self._run(self._inner.group_connections, group)
-
-    def group_members(self, group: str) -> dict[str, list[GroupMemberInfo]]:
-        """The members connected to each master that knows the group, by the master's address; the list may be
-        empty.
-
-        Each member should be connected to all of them.
-        """
-        return self._run(self._inner.group_members, group)
-
-    def topic_groups(self, topic: str) -> list[str]:
-        """Groups with offsets or members on `topic`, sorted."""
-        return self._run(self._inner.topic_groups, topic)
-
-    def committed(self, group: str, queue: MessageQueue, *, stored_only: bool = False) -> int | None:
-        """The group's committed offset in a queue, or None.
-
-        Where none is stored and the queue's first message is there and young, brokers answer 0, because new
-        members begin there; with `stored_only` it is None (brokers of 4.9 answer 0 even then).
-        """
-        return self._run(self._inner.committed, group, queue, stored_only=stored_only)
-
-    def commit(self, group: str, queue: MessageQueue, offset: int, *, generation: int | None = None) -> None:
-        """Set the next offset the group will read. A member that is online keeps its current position.
-
-        In a managed group `generation` must be that of the queue; its broker refuses others with code 90011.
-        """
-        self._run(self._inner.commit, group, queue, offset, generation=generation)
-
-    def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
-        """The offset of the first message stored at or after `timestamp`, an aware datetime or epoch
-        milliseconds; if there is none, the next offset. Raises `SettingsError` for other times.
-        """
-        return self._run(self._inner.search_offset, queue, timestamp)
-
-    def create_user(
-        self, name: str, password: str, *, super_user: bool = False, cluster: str | None = None
-    ) -> None:
-        """Create a user (3001); a super user may do everything. Raises `BrokerError` if the user exists."""
-        self._run(self._inner.create_user, name, password, super_user=super_user, cluster=cluster)
-
-    def update_user(
-        self,
-        name: str,
-        *,
-        password: str | None = None,
-        super_user: bool | None = None,
-        enabled: bool | None = None,
-        cluster: str | None = None,
-    ) -> None:
-        """Change the given fields of a user (3002). Raises `BrokerError` if the user does not exist."""
-        self._run(
-            self._inner.update_user,
-            name,
-            password=password,
-            super_user=super_user,
-            enabled=enabled,
-            cluster=cluster,
-        )
-
-    def delete_user(self, name: str, *, cluster: str | None = None) -> None:
-        """Delete a user and its policies (3003). Does nothing if the user does not exist."""
-        self._run(self._inner.delete_user, name, cluster=cluster)
-
-    def users(self, part: str = "", *, cluster: str | None = None) -> list[AccessUser]:
-        """The users whose names contain `part` (3005), sorted; without passwords."""
-        return self._run(self._inner.users, part, cluster=cluster)
-
-    def grant(
-        self,
-        user: str,
-        resources: Sequence[str],
-        actions: Sequence[str],
-        *,
-        sources: Sequence[str] = (),
-        allow: bool = True,
-        cluster: str | None = None,
-    ) -> None:
-        """Allow a user to perform `actions` on `resources` (3007), only from `sources` if given.
-
-        Actions are Pub, Sub, Create, Update, Delete, Get, List and All. Resources are like `Topic:Orders`,
-        `Group:bill*`, `Cluster:*` and `*`. Sources are addresses and networks. With `allow=False` the actions
-        are denied. Earlier entries for the same resource are replaced. Raises `BrokerError` for values that
-        the broker rejects.
-        """
-        self._run(self._inner.grant, user, resources, actions, sources=sources, allow=allow, cluster=cluster)
-
-    def revoke(self, user: str, resource: str | None = None, *, cluster: str | None = None) -> None:
-        """Delete a user's entries for one resource, or for all (3008)."""
-        self._run(self._inner.revoke, user, resource, cluster=cluster)
-
-    def grants(self, part: str = "", *, cluster: str | None = None) -> list[AccessGrant]:
-        """The policies of the users whose names contain `part` (3010), by user."""
-        return self._run(self._inner.grants, part, cluster=cluster)
-
-    def broker_clients(self, broker: str) -> BrokerClients:
-        """The clients that sent this broker a heartbeat (codes 201, 203 for each group, and 328), by address.
-
-        At most `GROUPS_MAX` groups are requested, the others counted; a client without groups is not known.
-        `producers_known` is false for brokers that do not report producers (before 4.9.3).
-        """
-        return self._run(self._inner.broker_clients, broker)
-
-    def broker_producers(self, broker: str) -> dict[str, list[GroupMemberInfo]] | None:
-        """The producers that sent this broker a heartbeat, by group (code 328); None when it does not report
-        them (before 4.9.3).
-        """
-        return self._run(self._inner.broker_producers, broker)
-
-    def dead_letter_groups(self) -> list[DeadLetterStatus]:
-        """The groups with a dead letter topic, sorted, and their numbers of dead letters; 0 when all were
-        deleted.
-
-        Raises `ClientError` when no broker is available.
-        """
-        return self._run(self._inner.dead_letter_groups)
-
-    def dead_letters(
-        self, group: str, *, count: int = 32, after: ReceivedMessage | None = None, decompress: bool = True
-    ) -> list[ReceivedMessage]:
-        """Up to `count` dead letters of a group, by broker, oldest first. Reading changes nothing.
-
-        `after` continues behind a dead letter of an earlier call. Returns an empty list at the end, and for a
-        group without dead letters. Without `decompress`, bodies are as they are stored. Raises `ClientError`
-        for a group that no broker knows.
-        """
-        return self._run(self._inner.dead_letters, group, count=count, after=after, decompress=decompress)
-
-    def resend_dead_letter(self, group: str, message: ReceivedMessage) -> str:
-        """Send a dead letter to its group again, with a retry count of 0. Returns the new offset message id.
-
-        It goes to the group's retry topic, so other groups of the topic do not receive it again: to the one
-        of POP if the group received it by POP. The dead letter itself is kept. Raises `ClientError` for a
-        group without a retry topic.
-        """
-        return self._run(self._inner.resend_dead_letter, group, message)
-
-    def resend_dead_letters(
-        self, group: str, message_ids: Iterable[str] | None = None, *, rate: float | None = None
-    ) -> list[ResentLetter]:
-        """Send dead letters to their group again: all current ones, or the given ids, `rate` per second at
-        most. Returns what became of each.
-
-        A message with several dead letters is sent once; different messages with one id are all sent. A
-        letter that a broker refuses does not stop the others; when a broker cannot be reached, the
-        remaining letters are skipped, and those that cannot be read are in the result only if their ids
-        were given. Raises the errors of `dead_letters` if no letter could be read, and `ClientError` for a
-        group without a retry topic.
-        """
-        return self._run(self._inner.resend_dead_letters, group, message_ids, rate=rate)
-
-    def create_group(
-        self,
-        group: str,
-        *,
-        retries: int | None = None,
-        enabled: bool | None = None,
-        broadcast: bool | None = None,
-        ordered: bool | None = None,
-        cluster: str | None = None,
-    ) -> None:
-        """Create or change a group on every master of `cluster` (all clusters by default).
-
-        Omitted settings keep each broker's value; a new group gets RocketMQ's defaults (16 retries,
-        enabled, broadcasting permitted, not ordered). `retries` is the maximum number of retries unless a
-        consumer sets its own. `enabled` and `broadcast` permit consumption, and consumption by broadcasting.
-        With `ordered`, clients of the gRPC API consume in order; they cannot choose this themselves. Raises
-        `InvalidNameError`.
-        """
-        self._run(
-            self._inner.create_group,
-            group,
-            retries=retries,
-            enabled=enabled,
-            broadcast=broadcast,
-            ordered=ordered,
-            cluster=cluster,
-        )
-
-    def set_request_mode(
-        self,
-        group: str,
-        topic: str,
-        mode: Literal["PULL", "POP"],
-        *,
-        shared_queues: int = 0,
-        cluster: str | None = None,
-    ) -> None:
-        """Set how members of `group` that let the broker assign queues (`server_assignment`) read `topic`:
-        "PULL", or "POP", on every master of `cluster` (all clusters by default) that has the topic.
-
-        With POP, `shared_queues` says from how many further members' queues each member receives; 0: all
-        receive from all queues. Needs RocketMQ 5 or SparrowMQ. Raises `BrokerError` with code 17 for an
-        unknown topic, with code 26 for an unknown group, and `NoRouteError`.
-        """
-        self._run(
-            self._inner.set_request_mode, group, topic, mode, shared_queues=shared_queues, cluster=cluster
-        )
-
-    def delete_group(self, group: str, *, offsets: bool = True, cluster: str | None = None) -> None:
-        """Delete a group with its retry and dead letter topics, and by default its offsets.
-
-        Raises `ClientError` for RocketMQ's system groups.
-        """
-        self._run(self._inner.delete_group, group, offsets=offsets, cluster=cluster)
-
-    def group_config(self, group: str) -> dict[str, bodies.SubscriptionGroupConfig]:
-        """The group's settings by broker name; empty when no broker knows it."""
-        return self._run(self._inner.group_config, group)
-
-    def group_rate(self, group: str) -> float:
-        """Messages per second that the group consumes, as measured by all brokers."""
-        return self._run(self._inner.group_rate, group)
-
-    def producer_connections(self, group: str, topic: str) -> list[GroupMemberInfo]:
-        """Producers of `group` at a broker of `topic`. Raises `BrokerError` when there are none."""
-        return self._run(self._inner.producer_connections, group, topic)
-
-    def group_status(
-        self, group: str, *, stacks: bool = False, seconds: float = _MEMBERS_SECONDS
-    ) -> list[MemberStatus]:
-        """Running info of each online member: settings, queues, rates.
-
-        `stacks` includes a thread dump. A member that does not answer has an `error` instead, and so have
-        members not reached within `seconds` (60); 32 are asked at a time. Empty when no member is online.
-        """
-        return self._run(self._inner.group_status, group, stacks=stacks, seconds=seconds)
-
-    def member_status(self, group: str, client_id: str, *, stacks: bool = False) -> MemberStatus | None:
-        """Running info of one member, as in `group_status`; None when it is not online."""
-        return self._run(self._inner.member_status, group, client_id, stacks=stacks)
-
-    def member_offsets(
-        self, group: str, topic: str, client_id: str | None = None
-    ) -> dict[str, dict[MessageQueue, int]]:
-        """Offsets that members have in memory, by client id; only those of `client_id` if given.
-
-        Raises `BrokerError` when no member is online or a member's version does not support this.
-        """
-        return self._run(self._inner.member_offsets, group, topic, client_id)
-
-    def reset_offsets(
-        self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True
-    ) -> dict[MessageQueue, int]:
-        """Move the group's offsets in `topic` to "first", to "last", or to a time: an aware datetime or
-        epoch milliseconds.
-
-        The broker notifies online members; if there are none, the stored offsets are set. Without `force`
-        offsets only move back. Returns the new offset of every queue that was moved. Broadcasting consumers
-        store their own offsets and cannot be moved. Raises `BrokerError`, with code 26 for a group unknown to
-        a broker, and `NoRouteError`.
-        """
-        return self._run(self._inner.reset_offsets, group, topic, to, force=force)
-
-    def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Move the group's offset in one queue to `offset`.
-
-        Only brokers with server-side reset (5.x with `useServerSideResetOffset`) can move online members in
-        one queue. Other brokers only store the offset; online members keep their current position.
-        """
-        self._run(self._inner.reset_queue, group, queue, offset)
-
-    def clone_offsets(self, source: str, target: str, topic: str | None = None) -> dict[MessageQueue, int]:
-        """Copy the stored offsets of `source` to `target`, for all topics or one. Returns the offsets that
-        were set.
-
-        The group `target` is created at brokers that do not know it. The retry topic is skipped. Raises
-        `ClientError` when `source` has no offsets, and when members of `target` are online, because they
-        would overwrite the new offsets.
-        """
-        return self._run(self._inner.clone_offsets, source, target, topic)
-
-    def hold_messages(self, topic: str, group: str, *, hours: int = HOURS, size_max: int = 0) -> None:
-        """Create or change a hold: all masters of `topic` keep its messages until `group` has consumed them.
-
-        A hold takes precedence over `fileReservedTime` and over a full disk. It ends, and the broker logs an
-        error, when the oldest message has waited `hours`, or when `size_max` bytes of the log (0: no limit)
-        follow it. Raises `ClientError` for Apache's brokers, which do not support holds.
-        """
-        self._run(self._inner.hold_messages, topic, group, hours=hours, size_max=size_max)
-
-    def release_messages(self, topic: str) -> None:
-        """Remove a hold from all masters of `topic`; its messages are then deleted like others."""
-        self._run(self._inner.release_messages, topic)
-
-    def holds(self) -> list[HoldStatus]:
-        """All holds of all brokers, by topic and broker; Apache's brokers have none."""
-        return self._run(self._inner.holds)
-
-    def name_server_status(self, address: str) -> NameServerStatus:
-        """What one name server has: topics (code 206), brokers (106), settings (319), runtime data (28).
-
-        Raises `TransportError` if it does not answer. Its settings may be refused (access control).
-        """
-        return self._run(self._inner.name_server_status, address)
-
-    def put_value(self, namespace: str, key: str, value: str) -> None:
-        """Store a value on every name server."""
-        self._run(self._inner.put_value, namespace, key, value)
-
-    def value(self, namespace: str, key: str) -> str | None:
-        """A value of the name servers, or None."""
-        return self._run(self._inner.value, namespace, key)
-
-    def values(self, namespace: str) -> dict[str, str]:
-        """All values of a namespace; may be empty."""
-        return self._run(self._inner.values, namespace)
-
-    def delete_value(self, namespace: str, key: str) -> None:
-        """Delete a value from every name server. Does nothing if there is none."""
-        self._run(self._inner.delete_value, namespace, key)
-
-    def order_conf(self, topic: str) -> dict[str, int]:
-        """Broker name to number of queues of an ordered topic; empty for other topics."""
-        return self._run(self._inner.order_conf, topic)
-
-    def set_order_conf(self, topic: str, queues: Mapping[str, int]) -> None:
-        """Make a topic ordered: its routes have exactly these numbers of queues by broker name, whether or
-        not the brokers are available. With empty `queues` it becomes an ordinary topic again.
-        """
-        self._run(self._inner.set_order_conf, topic, queues)
-
-    def wipe_write_perm(self, broker_name: str) -> int:
-        """Stop sends to a broker, so that it can be shut down. Returns how many of its topics changed.
-
-        Lasts until `add_write_perm`, or until the broker registers changed topics.
-        """
-        return self._run(self._inner.wipe_write_perm, broker_name)
-
-    def add_write_perm(self, broker_name: str) -> int:
-        """Undo `wipe_write_perm`; how many topics changed."""
-        return self._run(self._inner.add_write_perm, broker_name)
-
-    def set_topic_perm(self, topic: str, perm: int, *, broker_name: str | None = None) -> list[str]:
-        """Change the permissions of a topic, on one broker or on all that have it: 2 write, 4 read, 6 both, 0
-        none.
-
-        Returns the names of the brokers. Raises `NoRouteError`, or `ClientError` for a broker without the
-        topic.
-        """
-        return self._run(self._inner.set_topic_perm, topic, perm, broker_name=broker_name)
-
-    def set_group_policy(
-        self, policy: GroupPolicy, *, cluster: str | None = None, broker: str | None = None
-    ) -> None:
-        """Have every broker, those of one cluster, or one, enforce a policy. It is on disk when this returns.
-
-        Setting the same policy again is allowed, so a caller in doubt can repeat the call. Raises
-        `BrokerError` with code 90012 when a later policy is in force or a generation would decrease, and
-        `ClientError` for Apache's brokers, which cannot enforce policies. Brokers that accepted the policy
-        then keep it.
-        """
-        self._run(self._inner.set_group_policy, policy, cluster=cluster, broker=broker)
-
-    def delete_group_policy(self, group: str, *, cluster: str | None = None) -> None:
-        """Remove a group's policy from brokers. Does nothing where there is none."""
-        self._run(self._inner.delete_group_policy, group, cluster=cluster)
-
-    def group_policies(self, group: str | None = None) -> dict[str, GroupPolicies]:
-        """The policies of one group or of all, by broker name; Apache's brokers are left out."""
-        return self._run(self._inner.group_policies, group)
-
-    def consume_refusal(self, code: int, fields: Mapping[str, str], body: bytes) -> str:
-        """Why brokers do not allow the sender of a request to consume the topics that it names for the group;
-        empty if they do. `code` is that of a join or a report; `fields` and `body` are those of the request,
-        with its signature.
-
-        The request is passed on as the sender signed it, so the broker checks the sender's account and
-        permissions, as for a pull. Apache's brokers, which do not know such requests, are asked for the
-        group's members instead, and check the permission for that. Raises `TransportError` when no broker
-        answers.
-        """
-        return self._run(self._inner.consume_refusal, code, fields, body)
-
-    def end_producers(
-        self, topic: str, family: str, epoch: int = 0, *, note: str = ""
-    ) -> dict[str, tuple[int, str]]:
-        """End the epochs before `epoch` of all producers `<family>-…` in a topic. Returns the result by
-        broker.
-
-        The brokers forget the sequence numbers of those epochs and refuse late messages (90004). The ended
-        epoch never decreases: the result is the one in force, with its note (up to 200 characters). Epoch 0
-        only queries. Apache's brokers, which do not know idempotent producers, are left out. Raises
-        `BrokerError`.
-        """
-        return self._run(self._inner.end_producers, topic, family, epoch, note=note)
-
-    def producer_state(self, queue: MessageQueue, producer: str) -> ProducerState | None:
-        """Which numbers of an idempotent producer a queue has, also a queue that its topic no longer has.
-
-        None if the broker knows the producer not, or no idempotent producers. Raises `NoRouteError`,
-        `BrokerError`.
-        """
-        return self._run(self._inner.producer_state, queue, producer)
-
-    def replication_status(self, broker: str) -> ReplicationStatus | None:
-        """The connected slaves of a master, or the master of a slave (code 907); None when the broker does
-        not report them (before 5.0).
-        """
-        return self._run(self._inner.replication_status, broker)
-
-    def replica_state(self, broker_address: str, *, timeout: float = REPLICA_SECONDS) -> ReplicaState:
-        """A broker's role, its log, its slaves and its lease; waits at most `timeout` seconds.
-
-        Raises `BrokerError` with code 3 from brokers of RocketMQ, `TransportError` when it does not answer.
-        """
-        return self._run(self._inner.replica_state, broker_address, timeout=timeout)
-
-    def set_replica_role(
-        self, broker_address: str, orders: ReplicaOrders, *, timeout: float = REPLICA_SECONDS
-    ) -> ReplicaState:
-        """Give a broker a role, or renew it; returns its state, in which the change may still be under way.
-
-        Raises `BrokerError`: 90021 for an epoch that is over, 90022 for a lease that is, 1 for orders that
-        are not for this broker.
-        """
-        return self._run(self._inner.set_replica_role, broker_address, orders, timeout=timeout)
-
-    def promotion_plan(self, broker_address: str) -> PromotionPlan:
-        """The effects of making a slave the master of its name. Changes nothing.
-
-        Raises `BrokerError` with code 3 for a broker of RocketMQ, `TransportError` when the slave or the name
-        servers do not answer.
-        """
-        return self._run(self._inner.promotion_plan, broker_address)
-
-    def promote_broker(self, broker_address: str, *, unclean: bool = False) -> PromotionPlan:
-        """Make a slave the master of its name; returns what was done. The others become its slaves.
-
-        A master that answers first takes nothing more until the slave has its whole log, so nothing is lost.
-        Raises `ClientError` when messages may be lost and this is not accepted by `unclean`, when a
-        coordinator manages the broker, or when the master's log does not arrive within 20 s; then nothing has
-        changed. Raises `TransportError` and `BrokerError` of the requests.
-        """
-        return self._run(self._inner.promote_broker, broker_address, unclean=unclean)
-
-    def broker_topics(self, broker: str) -> BrokerTopics:
-        """All topics of a broker and their configurations (code 21)."""
-        return self._run(self._inner.broker_topics, broker)
-
-    def broker_groups(self, broker: str) -> dict[str, bodies.SubscriptionGroupConfig]:
-        """All consumer groups of a broker and their settings (code 201)."""
-        return self._run(self._inner.broker_groups, broker)
-
-    def stored_offsets(self, broker: str) -> dict[str, dict[MessageQueue, int]]:
-        """All committed offsets of a broker by group (code 43), including those of deleted topics.
-
-        The queues have the broker name that was given.
-        """
-        return self._run(self._inner.stored_offsets, broker)
-
-    def listed_topics(self) -> dict[str, set[str]]:
-        """The names of all topics, by address of the name server that returned them (code 206).
-
-        A name server that does not answer is left out. Raises `TransportError` when none does.
-        """
-        return self._run(self._inner.listed_topics)
-
-    def offset_at(self, queue: MessageQueue, at: datetime | int) -> int:
-        """The offset of a queue's first message stored at or after `at`, an aware datetime or epoch
-        milliseconds (code 29).
-        """
-        return self._run(self._inner.offset_at, queue, at)
-
-    def put_topic_config(self, broker: str, config: bodies.TopicConfig, *, force: bool = False) -> None:
-        """Create or change a topic on one broker (code 17). Other attributes of the topic on the broker stay.
-        `force` as in `create_topic`.
-
-        Raises `ClientError` for RocketMQ's system topics.
-        """
-        self._run(self._inner.put_topic_config, broker, config, force=force)
-
-    def queue_entries(self, queue: MessageQueue, offset: int, count: int = 10) -> list[ListedEntry]:
-        """Entries of a consume queue from an offset on (code 321), at most 1000.
-
-        Raises `BrokerError` for a queue that has never had a message.
-        """
-        return self._run(self._inner.queue_entries, queue, offset, count)
-
-    def topic_config(self, broker: str, topic: str) -> bodies.TopicConfig | None:
-        """One topic's configuration on a broker (code 351); None if it does not exist there."""
-        return self._run(self._inner.topic_config, broker, topic)
-
-    def put_group_config(self, broker: str, config: bodies.SubscriptionGroupConfig) -> None:
-        """Create or change a consumer group on one broker (code 200)."""
-        self._run(self._inner.put_group_config, broker, config)
-
-    def clear_topic(self, broker: str, topic: str) -> None:
-        """Delete a topic with its messages and offsets on one broker, even if the broker no longer knows it
-        (215).
-
-        RocketMQ 4.9 keeps the offsets of deleted topics.
-        """
-        self._run(self._inner.clear_topic, broker, topic)
-
-    def unlist_topic(self, topic: str) -> None:
-        """Delete a topic from every name server (code 216). Brokers that have it register it again."""
-        self._run(self._inner.unlist_topic, topic)
-
-    def query_messages(
-        self,
-        topic: str,
-        key: str,
-        *,
-        count: int = 32,
-        begin: datetime | int = 0,
-        end: datetime | int = queries.TIME_MAX,
-        unique: bool = False,
-        decompress: bool = True,
-    ) -> list[ReceivedMessage]:
-        """Messages of `topic` with the key `key`, oldest first; an empty list if there are none.
-
-        With `unique`, `key` is a unique id: the result has the original message and its copies, such as
-        retries. Each broker returns at most the newest `count` messages, and no more than its
-        `maxMsgsNumBatch` (64). The search covers store times from `begin` to `end`: aware
-        datetimes or epoch milliseconds. Without `decompress`, bodies are as they are stored. Raises
-        `NoRouteError`, and `ClientError` for a blank key.
-        """
-        return self._run(
-            self._inner.query_messages,
-            topic,
-            key,
-            count=count,
-            begin=begin,
-            end=end,
-            unique=unique,
-            decompress=decompress,
-        )
-
-    def message_by_id(
-        self,
-        topic: str,
-        message_id: str,
-        *,
-        begin: datetime | int = 0,
-        end: datetime | int = queries.TIME_MAX,
-        decompress: bool = True,
-    ) -> ReceivedMessage | None:
-        """The message of `topic` with that id, or None if it does not exist or was deleted.
-
-        The id is one from a send result: the unique id or the offset id. `decompress` as in
-        `query_messages`.
-        """
-        return self._run(
-            self._inner.message_by_id, topic, message_id, begin=begin, end=end, decompress=decompress
-        )
-
-    def message_by_offset_id(
-        self, offset_message_id: str, *, decompress: bool = True
-    ) -> ReceivedMessage | None:
-        """The message with an offset id, from the broker whose address the id contains; None if it was
-        deleted. If that broker cannot be connected, all brokers are asked for it: it may have another address
-        now.
-
-        `decompress` as in `query_messages`. Raises `ClientError` for an invalid offset id, `TransportError`
-        when the broker cannot be reached and no other has the message.
-        """
-        return self._run(self._inner.message_by_offset_id, offset_message_id, decompress=decompress)
-
-    def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> list[Trace]:
-        """The trace of a message, by its unique id or a key, in order of time.
-
-        Empty when no client with tracing handled it, when the records are not written yet (clients collect
-        them for some seconds), or when there is no trace topic. The end of a consumption follows its
-        beginning.
-        """
-        return self._run(self._inner.trace, message_id, topic=topic)

@@ -1,0 +1,302 @@
+"""Topics: creation, deletion, routes, settings, offsets (client:F)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from sparrowmq.client.admin.calls import OFFSETS_INLINE_BYTES, AdminPart, all_apart, apart, masters_of
+from sparrowmq.client.admin.types import ListedEntry, QueueStatus
+from sparrowmq.client.base.settings import check_range
+from sparrowmq.core.backoff import Backoff
+from sparrowmq.core.clock import epoch_ms
+from sparrowmq.core.errors import BrokerError, ClientError, InvalidNameError, RequestTimeoutError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, is_system_topic
+from sparrowmq.core.route import TopicRoute
+from sparrowmq.protocol import bodies, headers
+from sparrowmq.protocol.bodies.queues import QueryConsumeQueueBody
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.topic_attributes import changes_text
+
+ENTRIES_MAX: Final = 1000
+_ROUTE_WAIT: Final = 10.0
+"""How many seconds to wait until the name server knows a new topic."""
+
+
+class TopicAdmin(AdminPart):
+    """The topics. `broker` is a name or `host:port`."""
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Queues and brokers of `topic`, fresh from a name server. Raises `NoRouteError`."""
+        return await self._calls.route(topic)
+
+    async def status(self, topic: str) -> list[QueueStatus]:
+        """Offsets and last update of every queue, sorted; asks every master of the topic."""
+        route = await self._calls.route(topic)
+        header = headers.GetTopicStatsInfoRequest(topic=topic)
+        answers = await asyncio.gather(
+            *(
+                self._calls.ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
+                for address in masters_of(route).values()
+            )
+        )
+        return await all_apart(_queue_statuses, answers, OFFSETS_INLINE_BYTES)
+
+    async def groups(self, topic: str) -> list[str]:
+        """Groups with offsets or members on `topic`, sorted."""
+        route = await self._calls.route(topic)
+        header = headers.QueryTopicConsumeByWhoRequest(topic=topic)
+        code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+        answers = await asyncio.gather(
+            *(self._calls.ask(address, code, header) for address in masters_of(route).values())
+        )
+        lists = [await apart(bodies.GroupList.decode, answer) for answer in answers]
+        return sorted({name for one in lists for name in one.group_list})
+
+    async def config(self, broker: str, topic: str) -> bodies.TopicConfig | None:
+        """One topic's configuration on a broker (code 351); None if it does not exist there."""
+        return await self._topic_config(await self._calls.broker_address(broker), topic)
+
+    async def entries(self, queue: MessageQueue, offset: int, count: int = 10) -> list[ListedEntry]:
+        """Entries of a consume queue from an offset on (code 321), at most 1000.
+
+        Raises `BrokerError` for a queue that has never had a message.
+        """
+        check_range("offset", offset, 0, 2**63 - 1)
+        check_range("count", count, 1, ENTRIES_MAX)
+        header = headers.QueryConsumeQueueRequest(
+            topic=queue.topic, queue_id=queue.queue_id, index=offset, count=count
+        )
+        address = await self._calls.master_of(queue)
+        found = QueryConsumeQueueBody.decode(
+            await self._calls.ask(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        )
+        first = max(offset, found.min_queue_index)
+        return [
+            ListedEntry(first + number, entry.physic_offset, entry.physic_size, entry.tags_code)
+            for number, entry in enumerate(found.queue_data)
+        ]
+
+    async def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+        """The offset of the first message stored at or after `timestamp`, an aware datetime or epoch
+        milliseconds; if there is none, the next offset. Raises `SettingsError` for other times.
+        """
+        at = epoch_ms("timestamp", timestamp)
+        address = await self._calls.master_of(queue)
+        return await self._calls.running().brokers.search_offset(address, queue, at)
+
+    async def create(
+        self,
+        name: str,
+        queues: int | None = None,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int | None = None,
+        cluster: str | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+        force: bool = False,
+    ) -> TopicRoute:
+        """Create or change a topic on every master of `cluster` (all clusters by default); returns its route.
+
+        Returns when the name server knows the topic on these brokers. Omitted settings keep each broker's
+        value; a new topic gets 8 queues to read and write. `queues` is per broker; `read_queues` and
+        `write_queues` set the two numbers apart. More queues to write than to read are refused
+        (`ClientError`), and SparrowMQ's brokers refuse fewer queues to read while the others have unread
+        messages (`BrokerError` with their number), unless `force`. `perm` bits are 2 write and 4 read.
+        `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
+        refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
+        """
+        instance = self._calls.running()
+        check_topic(name)
+        if is_system_topic(name):
+            raise InvalidNameError(f"the topic {name!r} is RocketMQ's own; choose another name")
+        given: dict[str, int] = {}
+        for what, number in (("read_queues", read_queues), ("write_queues", write_queues)):
+            number = queues if number is None else number
+            if number is not None:
+                check_range("queues" if number == queues else what, number, 1, 65535)
+                given[f"{what.removesuffix('s')}_nums"] = number
+        if perm is not None:
+            check_range("perm", perm, 0, 7)
+            given["perm"] = perm
+        masters = await self._calls.cluster_masters(cluster)
+        change = changes_text(attributes or {})
+        changes = (
+            self._change_topic(address, name, given, change, force=force) for address in masters.values()
+        )
+        wanted = dict(zip(masters, await asyncio.gather(*changes), strict=True))
+        deadline = asyncio.get_running_loop().time() + _ROUTE_WAIT
+        for pause in Backoff(first=0.01, most=0.25).delays(instance.rng):
+            route = await instance.update_route(name)
+            if route is not None and _has_queues(route, wanted):
+                return route
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await instance.sleep(pause)
+        raise RequestTimeoutError(
+            f"topic {name!r} was created on {', '.join(masters)}, but the name server did not list it "
+            f"within {_ROUTE_WAIT:g} s; check that the brokers are registered with it",
+            address=instance.name_servers.current,
+        )
+
+    async def set_config(self, broker: str, config: bodies.TopicConfig, *, force: bool = False) -> None:
+        """Create or change a topic on one broker (code 17). Other attributes of the topic on the broker stay.
+        `force` as in `create`.
+
+        Raises `ClientError` for RocketMQ's system topics.
+        """
+        check_topic(config.topic_name)
+        if is_system_topic(config.topic_name):
+            raise ClientError(f"the topic {config.topic_name!r} is RocketMQ's own and cannot be changed")
+        address = await self._calls.broker_address(broker)
+        await self._put_topic(address, config, await self._attribute_changes(address, config), force=force)
+
+    async def set_perm(self, topic: str, perm: int, *, broker_name: str | None = None) -> list[str]:
+        """Change the permissions of a topic, on one broker or on all that have it: 2 write, 4 read, 6 both, 0
+        none.
+
+        Returns the names of the brokers. Raises `NoRouteError`, or `ClientError` for a broker without the
+        topic.
+        """
+        check_range("perm", perm, 0, 7)
+        route = await self._calls.route(topic)
+        changed = []
+        for queues in route.queues:
+            broker = route.broker(queues.broker_name)
+            if broker_name not in (None, queues.broker_name) or broker is None or broker.master is None:
+                continue
+            header = headers.CreateTopicRequest(
+                topic=topic,
+                read_queue_nums=queues.read_queue_nums,
+                write_queue_nums=queues.write_queue_nums,
+                perm=perm,
+                topic_sys_flag=queues.topic_sys_flag,
+            )
+            await self._calls.ask(broker.master, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+            changed.append(queues.broker_name)
+        if not changed:
+            known = ", ".join(queues.broker_name for queues in route.queues) or "none"
+            raise ClientError(
+                f"no master of broker {broker_name!r} has topic {topic!r}; those that have: {known}"
+            )
+        return sorted(changed)
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic and its messages from every broker, then from every name server.
+
+        Raises `InvalidNameError` for reserved names and `NoRouteError` for unknown ones.
+        """
+        instance = self._calls.running()
+        if is_system_topic(name):
+            raise InvalidNameError(f"the topic {name!r} is RocketMQ's own and cannot be deleted")
+        route = await self._calls.route(name)
+        header = headers.DeleteTopicRequest(topic=name)
+        addresses = [address for broker in route.brokers for address in broker.addresses.values()]
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        await asyncio.gather(*(self._calls.ask(address, code, header) for address in addresses))
+        from_names = headers.DeleteTopicFromNamesrvRequest(topic=name)
+        for address in await instance.name_servers.known():
+            await self._calls.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, from_names)
+        instance.routes.forget(name)
+
+    # Inside
+
+    async def _put_topic(
+        self, address: str, config: bodies.TopicConfig, attributes: str | None, *, force: bool
+    ) -> None:
+        """Create or change a topic (code 17); `attributes` are the changes of its attributes."""
+        header = headers.CreateTopicRequest(
+            attributes=attributes,
+            topic=config.topic_name,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type=config.topic_filter_type,
+            topic_sys_flag=config.topic_sys_flag,
+            order=config.order,
+            sparrow_force=force or None,
+        )
+        await self._calls.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def _change_topic(
+        self, address: str, name: str, given: Mapping[str, int], attributes: str | None, *, force: bool
+    ) -> bodies.TopicConfig:
+        """Create a topic, or change only the `given` settings of it; returns the new ones."""
+        found = await self._topic_config(address, name)
+        if found is None:
+            found = bodies.TopicConfig(topic_name=name, read_queue_nums=8, write_queue_nums=8)
+        config = replace(found, **given)
+        reads, writes = config.read_queue_nums, config.write_queue_nums
+        if reads < writes and not force and {"read_queue_nums", "write_queue_nums"} & given.keys():
+            raise ClientError(
+                f"topic {name!r} at {address} would have {writes} write queues and {reads} read queues: no "
+                f"consumer would get the messages in the queues {reads} to {writes - 1}; give it at least "
+                f"{writes} read queues, or force it"
+            )
+        await self._put_topic(address, config, attributes, force=force)
+        return config
+
+    async def _topic_config(self, address: str, topic: str) -> bodies.TopicConfig | None:
+        header = headers.GetTopicConfigRequest(topic=topic)
+        try:
+            return bodies.TopicConfig.decode(
+                await self._calls.ask(address, RequestCode.GET_TOPIC_CONFIG, header)
+            )
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # by older brokers
+                table = await self._calls.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+                return (await apart(bodies.TopicConfigTable.decode, table)).topic_config_table.get(topic)
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            return None
+
+    async def _attribute_changes(self, address: str, config: bodies.TopicConfig) -> str | None:
+        """The attributes to change on a broker: only those that differ, because some cannot be changed."""
+        if not config.attributes:
+            return None
+        found = await self._topic_config(address, config.topic_name)
+        current = {} if found is None else found.attributes
+        return changes_text({key: one for key, one in config.attributes.items() if current.get(key) != one})
+
+    async def list(self, *, system: bool = False) -> list[str]:
+        """Names of all topics, sorted; `system` includes retry, dead letter and RocketMQ's system topics."""
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        names = (await apart(bodies.TopicList.decode, await self._calls.ask_name_server(code))).topic_list
+        if not system:
+            cluster = await self._calls.cluster_info()
+            hidden = {
+                *cluster.brokers,
+                *cluster.clusters,
+                *(f"{name}_REPLY_TOPIC" for name in cluster.clusters),
+            }
+            names = [n for n in names if not _is_hidden(n) and n not in hidden]
+        return sorted(names)
+
+
+def _queue_statuses(answers: Iterable[bytes]) -> list[QueueStatus]:
+    """The queues in bodies of code 202, sorted."""
+    found = [
+        QueueStatus(queue, entry.min_offset, entry.max_offset, entry.last_update_timestamp)
+        for answer in answers
+        for queue, entry in bodies.TopicStatsTable.decode(answer).offset_table.items()
+    ]
+    return sorted(found, key=lambda status: status.queue)
+
+
+def _is_hidden(topic: str) -> bool:
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_")) or is_system_topic(topic)
+
+
+def _has_queues(route: TopicRoute, wanted: Mapping[str, bodies.TopicConfig]) -> bool:
+    """Whether the route has the topic with these settings on all these brokers."""
+    known = {q.broker_name: (q.read_queue_nums, q.write_queue_nums, q.perm) for q in route.queues}
+    return all(
+        known.get(name) == (config.read_queue_nums, config.write_queue_nums, config.perm)
+        for name, config in wanted.items()
+    )
