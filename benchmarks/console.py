@@ -131,20 +131,20 @@ async def make(namesrv: str, topics: int, groups: int) -> None:
 
         async def topic(number: int) -> None:
             async with slots:
-                await admin.create_topic(f"Topic{number:04}", QUEUES)
+                await admin.topics.create(f"Topic{number:04}", QUEUES)
                 for key in range(QUEUES):
                     await producer.send(Message(f"Topic{number:04}", b"x" * 100, keys=[f"k{number}-{key}"]))
 
         await asyncio.gather(*(topic(number) for number in range(topics)))
-        broker = (await admin.topic_status("Topic0000"))[0].queue.broker_name
+        broker = (await admin.topics.status("Topic0000"))[0].queue.broker_name
         for number in range(groups):
             group = f"group{number:03}"
-            await admin.create_group(group)
+            await admin.groups.create(group)
             for turn in range(READ_BY_A_GROUP):
                 name = f"Topic{(number * READ_BY_A_GROUP + turn) % topics:04}"
                 for queue in range(QUEUES):
                     place = aio.MessageQueue(name, broker, queue)
-                    await admin.commit(group, place, random.randint(0, 1))
+                    await admin.groups.commit(group, place, random.randint(0, 1))
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def members(namesrv: str, groups: int, each: int) -> Iterator[None]:
                     await stack.enter_async_context(consumer)
 
             async with aio.Admin(namesrv=namesrv) as admin:
-                await admin.create_topic("TopicIdle", QUEUES)
+                await admin.topics.create("TopicIdle", QUEUES)
             await asyncio.gather(*(start(number) for number in range(groups * each)))
             ready.set()
             await asyncio.to_thread(stop.wait)

@@ -92,7 +92,7 @@ async def _owners(admin: aio.Admin, group: str) -> dict[int, tuple[str, int]]:
     """Owner and generation of each queue, as brokers enforce them."""
     return {
         one.queue_id: (one.owner, one.generation)
-        for table in (await admin.group_policies(group)).values()
+        for table in (await admin.policies.list(group)).values()
         for policy in table.policies
         for one in policy.queues
         if one.topic == TOPIC

@@ -223,7 +223,7 @@ def create_topic(peer: Servers, topic: str, queues: int) -> None:
 
     async def create() -> None:
         async with aio.Admin(namesrv=peer.namesrv) as admin:
-            await admin.create_topic(topic, queues=queues)
+            await admin.topics.create(topic, queues=queues)
 
     asyncio.run(create())
 
@@ -241,7 +241,7 @@ def stored(peer: Servers, topic: str, expected: int = 0) -> list[int]:
             while True:
                 ends: list[int] = []
                 with suppress(NoRouteError):  # a broker that was started again has not registered yet
-                    ends = [status.max_offset for status in await admin.topic_status(topic)]
+                    ends = [status.max_offset for status in await admin.topics.status(topic)]
                 if sum(ends) >= expected or time.monotonic() > deadline:
                     return ends
                 await asyncio.sleep(0.05)

@@ -78,9 +78,9 @@ class Bench:
         sent = reader.option("subscribe", TOPIC).load()
         sent.selectExpr("topic", "msg_id as id", "born_timestamp as time").write.parquet(str(self.ledger))
         with mq.Admin(self.source.namesrv) as admin:
-            admin.create_group(GROUP)
-            for status in admin.topic_status(TOPIC):
-                admin.commit(GROUP, status.queue, status.max_offset)
+            admin.groups.create(GROUP)
+            for status in admin.topics.status(TOPIC):
+                admin.groups.commit(GROUP, status.queue, status.max_offset)
 
     def new(self) -> str:
         """A name that no run has had."""

@@ -115,7 +115,7 @@ def create_group(peer: ProxyPeer) -> None:
 
     async def create() -> None:
         async with aio.Admin(namesrv=peer.namesrv) as admin:
-            await admin.create_group(GROUP)
+            await admin.groups.create(GROUP)
 
     asyncio.run(create())
 

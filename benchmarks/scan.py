@@ -33,7 +33,7 @@ async def main(namesrv: str, topic: str) -> None:
                     print(read, flush=True)
 
         async with aio.Admin(namesrv=namesrv) as admin:
-            queues = [status.queue for status in await admin.topic_status(topic)]
+            queues = [status.queue for status in await admin.topics.status(topic)]
         await asyncio.gather(*map(scan, queues))
 
 

@@ -15,7 +15,7 @@ COUNT = 1000
 def main(namesrv: str) -> None:
     """Send the same messages in both ways and count what is stored."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic("Readings", queues=4)
+        admin.topics.create("Readings", queues=4)
     readings = [mq.Message("Readings", b"%d" % number) for number in range(COUNT)]
     with mq.Producer("meters", namesrv=namesrv) as producer:
         requests = [producer.send_batch(group) for group in mq.split_batch(readings, bytes_max=16 * 1024)]

@@ -41,7 +41,7 @@ class Server:
 async def run(namesrv: str, offsets: Path) -> None:
     """Start the servers, change prices, wait until all have the new ones."""
     async with aio.Admin(namesrv=namesrv) as admin:
-        await admin.create_topic(TOPIC, queues=2)
+        await admin.topics.create(TOPIC, queues=2)
     servers = [Server(namesrv, number, offsets) for number in range(SERVERS)]
     for server in servers:
         await server.consumer.start()

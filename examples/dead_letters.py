@@ -38,15 +38,15 @@ def consume(namesrv: str, wanted: int, *, knows_pounds: bool) -> list[bytes]:
 def main(namesrv: str) -> None:
     """Send three invoices, one of which only the next release of the program understands."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic(TOPIC, queues=1)
+        admin.topics.create(TOPIC, queues=1)
     with mq.Producer("example-billing", namesrv=namesrv) as producer:
         for text in (b"10 EUR", b"20 GBP", b"30 EUR"):
             producer.send(mq.Message(TOPIC, text))
     print("booked:", consume(namesrv, 3, knows_pounds=False))
     with mq.Admin(namesrv) as admin:
-        letters = admin.dead_letters(GROUP)
+        letters = admin.dead_letters.list(GROUP)
         print("dead:", [letter.body for letter in letters])
-        admin.resend_dead_letters(GROUP, [letter.message_id for letter in letters])
+        admin.dead_letters.resend(GROUP, [letter.message_id for letter in letters])
     print("booked after all:", consume(namesrv, 1, knows_pounds=True))
 
 

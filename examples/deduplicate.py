@@ -30,7 +30,7 @@ def book(database: sqlite3.Connection, key: str, amount: int) -> bool:
 def main(namesrv: str) -> None:
     """Send every payment twice, like a producer that lost a response, and book each once."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic(TOPIC, queues=2)
+        admin.topics.create(TOPIC, queues=2)
     with mq.Producer("example-payers", namesrv=namesrv) as producer:
         for key, amount in [*PAYMENTS.items()] * 2:
             producer.send(mq.Message(TOPIC, b"%d" % amount, keys=key))

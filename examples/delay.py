@@ -14,7 +14,7 @@ import sparrowmq as mq
 def main(namesrv: str) -> None:
     """Send three messages that come a second later, in three ways, and wait for them."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic("Reminders", queues=1)
+        admin.topics.create("Reminders", queues=1)
     with mq.Producer("reminders", namesrv=namesrv) as producer:
         producer.send(mq.Message("Reminders", b"by level", delay_level=1))
         producer.send(mq.Message("Reminders", b"after a second", delay=1.0))

@@ -25,7 +25,7 @@ def clicks() -> Iterator[mq.Message]:
 async def run(namesrv: str) -> None:
     """Send all from 500 tasks; each waits for the response to its message before the next one."""
     async with aio.Admin(namesrv=namesrv) as admin:
-        await admin.create_topic(TOPIC, queues=4)
+        await admin.topics.create(TOPIC, queues=4)
     settings = mq.ProducerSettings(namesrv=namesrv, linger=0.005, in_flight_max=1024, send_timeout=30.0)
     source, sent = clicks(), 0
 

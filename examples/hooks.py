@@ -43,7 +43,7 @@ class NoSecrets(CheckForbiddenHook):
 def main(namesrv: str) -> None:
     """Send with both hooks."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic("Watched", queues=1)
+        admin.topics.create("Watched", queues=1)
     metrics = Metrics()
     settings = mq.ProducerSettings(namesrv=namesrv, hooks=(metrics, NoSecrets()))
     with mq.Producer("watched", settings=settings) as producer:

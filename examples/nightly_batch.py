@@ -47,7 +47,7 @@ def run(namesrv: str) -> Counter[str]:
 def main(namesrv: str) -> None:
     """Two days and two nights."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic(TOPIC, queues=4)
+        admin.topics.create(TOPIC, queues=4)
     sell(namesrv, "tea", "tea", "bread")
     print("first night:", dict(sorted(run(namesrv).items())))
     sell(namesrv, "milk")

@@ -47,7 +47,7 @@ def consume(namesrv: str) -> dict[str, list[bytes]]:
 def main(namesrv: str) -> None:
     """Send, consume, compare."""
     with mq.Admin(namesrv=namesrv) as admin:
-        admin.create_topic(TOPIC, queues=4)
+        admin.topics.create(TOPIC, queues=4)
     send(namesrv)
     steps = consume(namesrv)
     assert len(steps) == ORDERS

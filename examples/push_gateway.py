@@ -62,7 +62,7 @@ async def deliver(
 async def run(namesrv: str, offsets: Path) -> None:
     """Run two gateways and three devices, one of which is not connected."""
     async with aio.Admin(namesrv=namesrv) as admin:
-        await admin.create_topic(TOPIC, queues=2)
+        await admin.topics.create(TOPIC, queues=2)
     gateways = [
         Gateway(namesrv, "gateway-east", {"anna"}, offsets),
         Gateway(namesrv, "gateway-west", {"ben"}, offsets),

@@ -17,7 +17,7 @@ from sparrowmq import ConsumerSettings, Message, ReceivedMessage, aio
 async def ask(namesrv: str) -> None:
     """Run a service that adds numbers, and ask it."""
     async with aio.Admin(namesrv) as admin:
-        await admin.create_topic("Sums", queues=2)
+        await admin.topics.create("Sums", queues=2)
     settings = ConsumerSettings(namesrv=namesrv, consume_from="first")
     async with (
         aio.Producer("sum-service", namesrv=namesrv) as answers,

@@ -16,7 +16,7 @@ ORDERS = 1000
 def send(namesrv: str) -> None:
     """Send the orders, the same number to each queue."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic(TOPIC, queues=4)
+        admin.topics.create(TOPIC, queues=4)
     with mq.Producer("example-shop", namesrv=namesrv) as producer:
         for queue in producer.queues(TOPIC):
             orders = [mq.Message(TOPIC, b"order %d" % number) for number in range(ORDERS // 4)]

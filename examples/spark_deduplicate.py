@@ -35,7 +35,7 @@ def send_twice(namesrv: str) -> None:
 def main(namesrv: str) -> None:
     """Send everything twice, read it once, in two runs of one query."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic(TOPIC, queues=2)
+        admin.topics.create(TOPIC, queues=2)
     spark = builder("deduplicate").getOrCreate()
     source = spark.readStream.format("rocketmq").option("nameServer", namesrv).option("subscribe", TOPIC)
     once = (

@@ -36,7 +36,7 @@ def main(namesrv: str) -> None:
     """Send three orders and two payments, join them."""
     with mq.Admin(namesrv) as admin:
         for topic in (ORDERS, PAYMENTS):
-            admin.create_topic(topic, queues=2)
+            admin.topics.create(topic, queues=2)
     with mq.Producer("example-shop", namesrv=namesrv) as producer:
         for number in (1, 2, 3):
             producer.send(mq.Message(ORDERS, b"book %d" % number, keys=f"order-{number}"))

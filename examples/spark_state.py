@@ -55,7 +55,7 @@ def send(namesrv: str, reports: dict[str, list[int]]) -> None:
 def main(namesrv: str) -> None:
     """Run the query twice from one checkpoint: the second run has the state of the first."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic(TOPIC, queues=2)
+        admin.topics.create(TOPIC, queues=2)
     spark = builder("state").config("spark.sql.streaming.stateStore.providerClass", ROCKSDB).getOrCreate()
     source = spark.readStream.format("rocketmq").option("nameServer", namesrv).option("subscribe", TOPIC)
     reports = source.option("startingOffsets", "earliest").load()

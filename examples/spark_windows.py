@@ -24,7 +24,7 @@ ORDERS = 60
 def main(namesrv: str) -> None:
     """Send orders and, later, a single one that closes their windows; count the orders per window."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic(TOPIC, queues=2)
+        admin.topics.create(TOPIC, queues=2)
     with mq.Producer("example-shop", namesrv=namesrv) as producer:
         for number in range(ORDERS):
             producer.send(mq.Message(TOPIC, b"%d" % number, tags="created" if number % 3 else "paid"))

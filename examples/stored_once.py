@@ -36,7 +36,7 @@ class LosesAnswers(RpcHook):
 def main(namesrv: str) -> None:
     """Send readings over the bad network and count what is stored."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic(TOPIC, queues=2)
+        admin.topics.create(TOPIC, queues=2)
     network = LosesAnswers()
     settings = mq.ProducerSettings(namesrv=namesrv, hooks=(network,), idempotent=True, send_timeout=30.0)
     readings = [mq.Message(TOPIC, b"%d" % number) for number in range(COUNT)]

@@ -18,7 +18,7 @@ TOPIC = "ExampleParcels"
 def main(namesrv: str) -> None:
     """Send and consume with tracing on, then print the path of the message."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic(TOPIC, queues=1)
+        admin.topics.create(TOPIC, queues=1)
     settings = mq.ProducerSettings(namesrv=namesrv, trace=True)
     with mq.Producer("example-senders", settings=settings) as producer:
         sent = producer.send(mq.Message(TOPIC, b"a parcel", keys="parcel-1"))
@@ -29,7 +29,7 @@ def main(namesrv: str) -> None:
             message.ack()
             break
     with mq.Admin(namesrv) as admin:  # clients write their records when they close, or after a few seconds
-        for record in admin.trace(sent.message_id):
+        for record in admin.messages.trace(sent.message_id):
             print(type(record).__name__.removesuffix("Trace"), getattr(record, "group", ""))
 
 

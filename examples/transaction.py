@@ -37,7 +37,7 @@ class Orders:
 def main(namesrv: str) -> None:
     """Send two orders, one of which is refused, and read what consumers see."""
     with mq.Admin(namesrv) as admin:
-        admin.create_topic("OrderEvents", queues=1)
+        admin.topics.create("OrderEvents", queues=1)
     orders = Orders()
     with mq.Producer("order-service", namesrv=namesrv, transaction_listener=orders) as producer:
         for name, amount in (("book", 12), ("nothing", 0)):

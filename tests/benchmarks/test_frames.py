@@ -17,7 +17,7 @@ def _stored(cluster: LocalCluster, topic: str) -> int:
 
     async def count() -> int:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            return sum(status.max_offset for status in await admin.topic_status(topic))
+            return sum(status.max_offset for status in await admin.topics.status(topic))
 
     return run(count())
 

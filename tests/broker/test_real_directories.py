@@ -112,7 +112,7 @@ def test_keys_are_found_and_sends_append(opened: Opened) -> None:
     assert len(asked) > 10
     with mq.Admin(namesrv=opened.cluster.namesrv) as admin:
         for line in asked:
-            found = admin.query_messages(line["topic"], line["key"], count=64)
+            found = admin.messages.query(line["topic"], line["key"], count=64)
             assert sorted(map(place, found)) == sorted(text for text in line["found"] if text != "none")
     queue = mq.MessageQueue("FxPlainA", "broker-a", 1)
     with mq.Producer("after", namesrv=opened.cluster.namesrv) as producer:
@@ -120,4 +120,4 @@ def test_keys_are_found_and_sends_append(opened: Opened) -> None:
         sent = producer.send(mq.Message("FxPlainA", b"ours", keys=["k0"]), queue=queue)
         assert (sent.queue_offset, producer.max_offset(queue)) == (end, end + 1)
     with mq.Admin(namesrv=opened.cluster.namesrv) as admin:
-        until_sync(lambda: len(admin.query_messages("FxPlainA", "k0")) == 2)
+        until_sync(lambda: len(admin.messages.query("FxPlainA", "k0")) == 2)

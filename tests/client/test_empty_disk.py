@@ -61,7 +61,7 @@ def new_disk(cluster: LocalCluster) -> None:
 
 
 async def lags(admin: aio.Admin, group: str) -> list[int]:
-    return [row.lag for row in await admin.group_progress(group, "T")]
+    return [row.lag for row in await admin.groups.progress(group, "T")]
 
 
 def test_all_consumers_handle_all_messages_after_the_disk_was_replaced(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_all_consumers_handle_all_messages_after_the_disk_was_replaced(tmp_path:
         namesrv = cluster.namesrv
         admin = await stack.enter_async_context(aio.Admin(namesrv=namesrv))
         producer = await stack.enter_async_context(aio.Producer("p", namesrv=namesrv))
-        await admin.create_topic("T", queues=1)
+        await admin.topics.create("T", queues=1)
         for group, how in PUSHES.items():
             how = {"offset_dir": tmp_path / "offsets", **how}
             await stack.enter_async_context(pushed(namesrv, group, got[group], **how))
@@ -86,7 +86,7 @@ def test_all_consumers_handle_all_messages_after_the_disk_was_replaced(tmp_path:
             await until(lambda group=group: _is_committed(admin, group))
 
         await asyncio.to_thread(new_disk, cluster)
-        await admin.create_topic("T", queues=1)
+        await admin.topics.create("T", queues=1)
         for body in sorted(new):
             await producer.send(mq.Message("T", body))
 

@@ -20,7 +20,7 @@ from sparrowmq.testing import LocalCluster
 
 
 async def lags(admin: aio.Admin, group: str) -> list[int]:
-    return [row.lag for row in await admin.group_progress(group, "T")]
+    return [row.lag for row in await admin.groups.progress(group, "T")]
 
 
 async def made_again(cluster: LocalCluster, group: str, got: list[bytes]) -> None:
@@ -32,8 +32,8 @@ async def made_again(cluster: LocalCluster, group: str, got: list[bytes]) -> Non
         for _ in range(15):
             await producer.send(mq.Message("T", b"old"))
         await until(lambda: got.count(b"old") == 15)
-        await admin.delete_topic("T")
-        await admin.create_topic("T", queues=1)
+        await admin.topics.delete("T")
+        await admin.topics.create("T", queues=1)
         for number in range(5):
             await producer.send(mq.Message("T", b"new%d" % number))
         await until(lambda: {body for body in got if body != b"old"} == {b"new%d" % n for n in range(5)})
@@ -45,7 +45,7 @@ def test_push_consumer_gets_all_messages_of_the_new_topic(ordered: bool) -> None
     async def test(cluster: LocalCluster) -> None:
         got: list[bytes] = []
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic("T", queues=1)
+            await admin.topics.create("T", queues=1)
         settings = mq.ConsumerSettings(namesrv=cluster.namesrv, consume_from="first", ordered=ordered)
         consumer = aio.PushConsumer("g", settings=settings)
         consumer.subscribe("T", handler=lambda message: got.append(message.body))
@@ -61,7 +61,7 @@ def test_poller_gets_all_messages_of_the_new_topic() -> None:
     async def test(cluster: LocalCluster) -> None:
         got: list[bytes] = []
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic("T", queues=1)
+            await admin.topics.create("T", queues=1)
         settings = mq.PullSettings(namesrv=cluster.namesrv, consume_from="first", auto_commit_interval=1)
         consumer = aio.PullConsumer("g", settings=settings)
         consumer.subscribe("T", "*")
@@ -105,8 +105,8 @@ async def again_while_absent(
         if is_disk_new:
             await asyncio.to_thread(new_disk, cluster)
         else:
-            await admin.delete_topic("T")
-        await admin.create_topic("T", queues=1)
+            await admin.topics.delete("T")
+        await admin.topics.create("T", queues=1)
         for number in range(NEW):
             await producer.send(mq.Message("T", b"new%d" % number))
         await come_back()
@@ -121,7 +121,7 @@ async def _is_consumed(admin: aio.Admin) -> bool:
 def with_topic(test: Callable[[LocalCluster], Awaitable[None]], **broker: Any) -> None:
     async def created(cluster: LocalCluster) -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic("T", queues=1)
+            await admin.topics.create("T", queues=1)
         await test(cluster)
 
     with LocalCluster(**broker) as cluster:

@@ -36,8 +36,8 @@ def furnish(site: Site, cluster: LocalCluster) -> Iterator[None]:
     assert site.admin.login("admin", site.password).status == 303
     with ExitStack() as stack:
         admin = stack.enter_context(mq.Admin(namesrv=cluster.namesrv))
-        admin.create_topic(ODD.topic, queues=4)
-        admin.create_group(ODD.group)
+        admin.topics.create(ODD.topic, queues=4)
+        admin.groups.create(ODD.group)
         producer = stack.enter_context(mq.Producer("shop", namesrv=cluster.namesrv))
         for number in range(MESSAGES):
             text = json.dumps({"id": number, "note": ODD.markup})
@@ -48,8 +48,8 @@ def furnish(site: Site, cluster: LocalCluster) -> Iterator[None]:
                 )
             )  # fmt: skip
         producer.send(mq.Message(ODD.topic, bytes(range(256)), keys=["bytes"]))
-        for queue in admin.topic_status(ODD.topic):
-            admin.commit(ODD.group, queue.queue, min(1, queue.max_offset))
+        for queue in admin.topics.status(ODD.topic):
+            admin.groups.commit(ODD.group, queue.queue, min(1, queue.max_offset))
         made = site.call(
             "POST",
             "/people",

@@ -110,16 +110,16 @@ def furnish(found: Site, cluster: LocalCluster) -> Iterator[dict[str, str]]:
         mq.PushConsumer("invoicing", settings=settings) as invoicing,
     ):
         for topic in ("Orders", "Payments", "Shipments"):
-            admin.create_topic(topic, queues=4)
+            admin.topics.create(topic, queues=4)
         for number in range(240):
             body = json.dumps({"order": number, "amount": 10 + number % 90, "currency": "CNY"}).encode()
             shop.send(mq.Message("Orders", body, tags="paid", keys=[f"order-{number}"]))
         for number in range(3):
             shop.send(mq.Message("Payments", b"{}", keys=[f"order-{number}"]))
             shop.send(mq.Message("Shipments", b"{}", keys=[f"order-{number}"], delay=3600))
-        admin.create_group("billing")
-        for queue in admin.topic_status("Orders"):
-            admin.commit("billing", queue.queue, 12)
+        admin.groups.create("billing")
+        for queue in admin.topics.status("Orders"):
+            admin.groups.commit("billing", queue.queue, 12)
         shipping.subscribe("Orders", handler=lambda message: None)
         invoicing.subscribe("Payments", handler=lambda message: mq.Retry("the customer has no address"))
         report_and_limit(found)

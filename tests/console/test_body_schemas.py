@@ -36,11 +36,11 @@ def test_bodies_with_a_schema_are_decoded(
         mq.Producer("schemas", namesrv=cluster.namesrv) as maker,
     ):
         for topic in ("Bills", "Framed"):
-            brokers.create_topic(topic, queues=1)
+            brokers.topics.create(topic, queues=1)
         maker.send(mq.Message("Framed", b"12345" + datum(VALUE | {"note": ODD.markup})))
         maker.send(mq.Message("Framed", b"12345" + b"\xff" * 9))
         maker.send(mq.Message("Bills", b"\x08\x07"))
-        until_sync(lambda: brokers.topic_status("Bills")[0].max_offset == 1)
+        until_sync(lambda: brokers.topics.status("Bills")[0].max_offset == 1)
     settings = {"database_url": sqlite_url(path), "namesrv_addr": cluster.namesrv}
     with site(**settings, body_schemas=written(tmp_path, BOTH)) as found:
         assert found.admin.login("admin", found.password).status == 303

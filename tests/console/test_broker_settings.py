@@ -23,12 +23,12 @@ def test_setting_is_changed_while_the_broker_runs(
     page = admin.page(base)
     assert "fileReservedTime" in page.part("changeable") and "a whole number from" in page.part("changeable")
     with mq.Admin(namesrv=cluster.namesrv) as brokers:
-        before = brokers.broker_settings("broker-a")["fileReservedTime"]
+        before = brokers.brokers.settings("broker-a")["fileReservedTime"]
         path, fields = f"{base}/settings", {"fileReservedTime": "48"}
         seen = admin.post(path, fields | {"csrf": admin.page(path).hidden("csrf"), "step": "look"})
         assert f"fileReservedTime: {before} → 48" in seen.words
         assert admin.change(path, fields).status == 303
-        assert brokers.broker_settings("broker-a")["fileReservedTime"] == "48"
+        assert brokers.brokers.settings("broker-a")["fileReservedTime"] == "48"
         late = {"csrf": seen.hidden("csrf"), "stamp": seen.hidden("stamp"), "step": "do", "reason": "late"}
         assert admin.post(path, {"fileReservedTime": "50"} | late).status == 409
         assert admin.change(path, {"fileReservedTime": before}).status == 303

@@ -196,7 +196,7 @@ def test_dead_letters_are_shown_and_sent_again(console: Site, admin: Reader, clu
     settings = mq.ConsumerSettings(namesrv=cluster.namesrv, consume_from="first", max_reconsume_times=0)
     with mq.Producer("deadly", namesrv=cluster.namesrv) as producer:
         with mq.Admin(namesrv=cluster.namesrv) as brokers:
-            brokers.create_topic("Deadly", queues=1)
+            brokers.topics.create("Deadly", queues=1)
         producer.send(mq.Message("Deadly", b"poison", keys=["k"], tags=ODD.markup.replace("|", "")))
     with mq.PushConsumer("fragile", settings=settings) as consumer:
         consumer.subscribe("Deadly", handler=lambda message: mq.Retry(f"poison {ODD.markup}"))
@@ -233,7 +233,7 @@ def test_purging_dead_letters_needs_the_typed_name(
 ) -> None:
     settings = mq.ConsumerSettings(namesrv=cluster.namesrv, consume_from="first", max_reconsume_times=0)
     with mq.Admin(namesrv=cluster.namesrv) as brokers:
-        brokers.create_topic("Purged", queues=1)
+        brokers.topics.create("Purged", queues=1)
     with (
         mq.Producer("purged", namesrv=cluster.namesrv) as producer,
         mq.PushConsumer("purgeable", settings=settings) as consumer,

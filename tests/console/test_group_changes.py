@@ -23,14 +23,14 @@ TOPIC, GROUP = "Tuned", "tuned"
 def tuned(console: Site, cluster: LocalCluster) -> Iterator[mq.Admin]:
     """A topic of one queue with ten messages, three of which a group has read."""
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        admin.create_topic(TOPIC, queues=1)
+        admin.topics.create(TOPIC, queues=1)
         for group in (GROUP, "copied", "source"):
-            admin.create_group(group)
+            admin.groups.create(group)
         with mq.Producer("tuner", namesrv=cluster.namesrv) as producer:
             for number in range(10):
                 producer.send(mq.Message(TOPIC, str(number).encode()))
-        (queue,) = admin.topic_status(TOPIC)
-        admin.commit(GROUP, queue.queue, 3)
+        (queue,) = admin.topics.status(TOPIC)
+        admin.groups.commit(GROUP, queue.queue, 3)
         yield admin
 
 
@@ -105,7 +105,7 @@ def test_messages_to_skip_are_shown_before_they_are_skipped(
     assert "2 of 2 rows" in exactly and "all messages up to offset 5" in exactly
     assert admin.change(path, fields).status == 422, "the name of the group has to be typed"
     assert admin.change(path, fields, typed=GROUP).status == 303
-    until_sync(lambda: [one.consumer_offset for one in tuned.group_progress(GROUP)] == [5])
+    until_sync(lambda: [one.consumer_offset for one in tuned.groups.progress(GROUP)] == [5])
     everything = {"topic": TOPIC, "queue": "", "count": ""}
     seen = admin.post(path, everything | {"csrf": admin.page(path).hidden("csrf"), "step": "look"})
     assert "5 are skipped" in seen.words
@@ -116,16 +116,16 @@ def test_messages_to_skip_are_shown_before_they_are_skipped(
 
 def test_last_reset_is_undone_after_a_preview(tuned: mq.Admin, console: Site, admin: Reader) -> None:
     group = "undone"
-    tuned.create_group(group)
-    (queue,) = tuned.topic_status(TOPIC)
-    tuned.commit(group, queue.queue, 3)
+    tuned.groups.create(group)
+    (queue,) = tuned.topics.status(TOPIC)
+    tuned.groups.commit(group, queue.queue, 3)
     path = f"{base(group)}/undo"
     assert path not in admin.page(base(group)).text, "nothing was reset yet"
     none = admin.get(path)
     assert none.status == 404 and "no reset of group undone was carried out" in none.words
     fields = {"topic": TOPIC, "queue": "", "to": "last", "time": "", "offset": ""}
     assert admin.change(f"{base(group)}/reset", fields, typed=group).status == 303
-    until_sync(lambda: [one.consumer_offset for one in tuned.group_progress(group)] == [10])
+    until_sync(lambda: [one.consumer_offset for one in tuned.groups.progress(group)] == [10])
     until_sync(lambda: f'href="{path}"' in admin.page(base(group)).text)
     seen = until_sync(lambda: one if 'name="stamp"' in (one := admin.get(path)).text else None)
     assert f"The reset of {TOPIC} to last by admin" in seen.words and "agreed" in seen.words
@@ -133,7 +133,7 @@ def test_last_reset_is_undone_after_a_preview(tuned: mq.Admin, console: Site, ad
     assert "queue=0&amp;offset=3&amp;until=10" in seen.text, "the way to these messages"
     assert admin.change(path).status == 422, "the name of the group has to be typed"
     assert admin.change(path, typed=group).headers["location"] == f"{base(group)}?_done=reset"
-    until_sync(lambda: [one.consumer_offset for one in tuned.group_progress(group)] == [3])
+    until_sync(lambda: [one.consumer_offset for one in tuned.groups.progress(group)] == [3])
     stale = {"csrf": seen.hidden("csrf"), "stamp": seen.hidden("stamp"), "step": "do", "reason": "x"}
     late = until_sync(lambda: one if "still waits" not in (one := admin.post(path, stale)).words else None)
     assert late.status == 409 and "7 are skipped" in late.words, "the undo can be undone, after a look"
@@ -147,14 +147,14 @@ def test_last_reset_is_undone_after_a_preview(tuned: mq.Admin, console: Site, ad
 
 def test_offsets_of_another_group_are_copied(tuned: mq.Admin, console: Site, admin: Reader) -> None:
     path = f"{base('copied')}/clone"
-    (queue,) = tuned.topic_status(TOPIC)
-    tuned.commit("copied", queue.queue, 9)
-    tuned.commit("source", queue.queue, 4)
+    (queue,) = tuned.topics.status(TOPIC)
+    tuned.groups.commit("copied", queue.queue, 9)
+    tuned.groups.commit("source", queue.queue, 4)
     fields = {"source": "source", "topic": ""}
     seen = admin.post(path, fields | {"csrf": admin.page(path).hidden("csrf"), "step": "look"})
     assert "copied continues at the offsets of source: 5 messages are read again, 0 are skipped" in seen.words
     assert admin.change(path, fields, typed="copied").status == 303
-    assert [one.consumer_offset for one in tuned.group_progress("copied")] == [4]
+    assert [one.consumer_offset for one in tuned.groups.progress("copied")] == [4]
     (entry,) = (one for one in entries(console, "copied") if one["action"] == "group.takeover")
     assert entry["before"] == {f"{TOPIC}/broker-a/0": 9}
     assert entry["after"] == {"source": "source", f"{TOPIC}/broker-a/0": 4}
@@ -171,9 +171,9 @@ def test_offsets_are_not_copied_while_members_are_online(
 
         def settled() -> bool:
             """Whether the group's offsets no longer change: a changed preview must be confirmed again."""
-            return all(one.lag == 0 for one in tuned.group_progress("copied"))
+            return all(one.lag == 0 for one in tuned.groups.progress("copied"))
 
-        until_sync(lambda: tuned.group_connections("copied") is not None and settled())
+        until_sync(lambda: tuned.groups.connections("copied") is not None and settled())
         answer = admin.change(f"{base('copied')}/clone", {"source": "source"}, typed="copied")
         assert answer.status == 422 and "members online" in answer.words
 
@@ -183,8 +183,8 @@ def test_member_page_shows_its_state_and_threads(
 ) -> None:
     with mq.PushConsumer("running", namesrv=cluster.namesrv) as consumer:
         consumer.subscribe(TOPIC, handler=lambda message: None)
-        until_sync(lambda: tuned.group_connections("running") is not None)
-        (member,) = until_sync(lambda: tuned.group_status("running"))
+        until_sync(lambda: tuned.groups.connections("running") is not None)
+        (member,) = until_sync(lambda: tuned.groups.status("running"))
         path = f"{base('running')}/members/{quote(member.client_id, safe='')}"
         until_sync(lambda: TOPIC in admin.page(path).part("held"))
         assert path in admin.page(base("running")).text, "the table of members leads there"
@@ -265,7 +265,7 @@ def test_group_page_shows_description_and_owner(
     alone = viewer.page(base("source")).part("summary")
     assert "nobody is online" in alone and "nothing was delivered" in alone
     body = {"name": "viewer", "kind": "group", "object": "described", "role": "operator", "reason": "hers"}
-    tuned.create_group("described")
+    tuned.groups.create("described")
     assert console.call("POST", "/grants", json.dumps(body).encode()).status == 200
     with mq.PushConsumer("described", namesrv=cluster.namesrv) as consumer:
         consumer.subscribe(TOPIC, "A || B", handler=lambda message: None)
@@ -288,7 +288,7 @@ def test_group_page_shows_description_and_owner(
 def test_members_unknown_to_brokers_are_found_by_their_pulls(
     tuned: mq.Admin, viewer: Reader, cluster: LocalCluster
 ) -> None:
-    tuned.create_group("unlisted")
+    tuned.groups.create("unlisted")
     with mq.SimpleConsumer("unlisted", namesrv=cluster.namesrv) as consumer:
         consumer.subscribe(TOPIC)
         assert consumer.receive(1)

@@ -32,7 +32,7 @@ def shop(console: Site, cluster: LocalCluster) -> Iterator[str]:
         mq.Admin(namesrv=cluster.namesrv) as brokers,
         mq.Producer("shop3", namesrv=cluster.namesrv) as producer,
     ):
-        brokers.create_topic("Shop", queues=2)
+        brokers.topics.create("Shop", queues=2)
         for number in range(10):
             properties = {"amount": str(number), "region": "eu" if number % 2 else "us"}
             tag = "even" if number % 2 == 0 else "odd"
@@ -128,7 +128,7 @@ def test_newest_messages_are_followed_without_changing_group_offsets(
     admin: Reader, shop: str, cluster: LocalCluster
 ) -> None:
     with mq.Admin(namesrv=cluster.namesrv) as brokers:
-        before = brokers.group_list(system=True)
+        before = brokers.groups.list(system=True)
         first = admin.page(f"/tail/{shop}")
         read(first)
         assert first.part("newest").count("body ") == 10 and f'data-live="/tail/{shop}"' in first.text
@@ -137,13 +137,13 @@ def test_newest_messages_are_followed_without_changing_group_offsets(
         until_sync(lambda: "later" in admin.page(f"/tail/{shop}").part("newest"))
         only = admin.page(f"/tail/{shop}?{urlencode({'sql': 'late IS NOT NULL'})}")
         assert only.part("newest").count("later") == 1 and "body " not in only.part("newest")
-        assert brokers.group_list(system=True) == before
-        assert brokers.topic_groups(shop) == []
+        assert brokers.groups.list(system=True) == before
+        assert brokers.topics.groups(shop) == []
 
 
 def test_manual_message_is_sent_with_all_fields(console: Site, admin: Reader, cluster: LocalCluster) -> None:
     with mq.Admin(namesrv=cluster.namesrv) as brokers:
-        brokers.create_topic("ByHand", queues=1)
+        brokers.topics.create("ByHand", queues=1)
     fields = {
         "body": f"line one\r\n{ODD.markup}",
         "tags": "hand",
@@ -198,7 +198,7 @@ def test_very_large_page_is_shown_as_text(
         mq.Admin(namesrv=cluster.namesrv) as brokers,
         mq.Producer("shop3", namesrv=cluster.namesrv) as producer,
     ):
-        brokers.create_topic("Deep", queues=1)
+        brokers.topics.create("Deep", queues=1)
         sent = producer.send(mq.Message("Deep", data, keys=["k" * 5000], properties={"long": "p" * 5000}))
     console.admin.headers = {"Accept-Language": language}
     try:
@@ -217,7 +217,7 @@ def test_very_large_page_is_shown_as_text(
 def test_multi_line_message_is_sent_as_typed(console: Site, admin: Reader, cluster: LocalCluster) -> None:
     """The same after a preview, with the values that the page then holds."""
     with mq.Admin(namesrv=cluster.namesrv) as brokers:
-        brokers.create_topic("Lines", queues=1)
+        brokers.topics.create("Lines", queues=1)
     body, path = '{\n\t"name": "\u0645\u200f & <b>"\n}\n', "/topics/Lines/send"
     typed = {"body": body.replace("\n", "\r\n"), "properties": "one=1\r\ntwo=2", "delay": "0"}
     seen = admin.post(path, typed | {"csrf": admin.page(path).hidden("csrf"), "step": "look"})
@@ -225,7 +225,7 @@ def test_multi_line_message_is_sent_as_typed(console: Site, admin: Reader, clust
     held = {"csrf": seen.hidden("csrf"), "stamp": seen.hidden("stamp"), "step": "do", "reason": "agreed"}
     assert admin.post(path, typed | shown | held).status == 303
     with mq.Admin(namesrv=cluster.namesrv) as brokers:
-        (queue,) = [one.queue for one in brokers.topic_status("Lines")]
+        (queue,) = [one.queue for one in brokers.topics.status("Lines")]
     with mq.PullConsumer(namesrv=cluster.namesrv) as reader:
         (sent,) = until_sync(lambda: reader.pull(queue, 0).messages)
     assert sent.body.decode() == body
@@ -245,7 +245,7 @@ def test_delayed_message_waits_and_its_history_is_shown(
     console: Site, admin: Reader, cluster: LocalCluster
 ) -> None:
     with mq.Admin(namesrv=cluster.namesrv) as brokers:
-        brokers.create_topic("Lives", queues=1)
+        brokers.topics.create("Lives", queues=1)
     with mq.Producer("lives", namesrv=cluster.namesrv) as producer:
         timed = producer.send(mq.Message("Lives", b"timed", tags=TAG, delay=3600.0)).message_id
         level = producer.send(mq.Message("Lives", b"level", delay_level=18)).message_id
@@ -272,7 +272,7 @@ def test_delayed_message_waits_and_its_history_is_shown(
 
 def test_half_messages_are_listed_until_they_end(admin: Reader, cluster: LocalCluster) -> None:
     with mq.Admin(namesrv=cluster.namesrv) as brokers:
-        brokers.create_topic("Halves", queues=1)
+        brokers.topics.create("Halves", queues=1)
 
     class Undecided:
         """Ends the transactions whose argument says so, and no others."""

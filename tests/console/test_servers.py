@@ -85,10 +85,10 @@ def test_drain_shows_what_is_left_and_who_started_it(empty_database: Path, tmp_p
     path.write_bytes(empty_database.read_bytes())
     with LocalCluster() as cluster:
         with mq.Admin(namesrv=cluster.namesrv) as brokers, mq.Producer("p", namesrv=cluster.namesrv) as maker:
-            brokers.create_topic("T", queues=1)
-            brokers.create_group("late")
+            brokers.topics.create("T", queues=1)
+            brokers.groups.create("late")
             maker.send(mq.Message("T", b"x"))
-            brokers.commit("late", brokers.topic_status("T")[0].queue, 0)
+            brokers.groups.commit("late", brokers.topics.status("T")[0].queue, 0)
         with site(database_url=sqlite_url(path), namesrv_addr=cluster.namesrv) as found:
             admin, base = found.admin, f"/brokers/{quote(cluster.broker_address, safe='')}"
             assert admin.login("admin", found.password).status == 303

@@ -31,14 +31,14 @@ def topic(console: Site, cluster: LocalCluster) -> Iterator[mq.PushConsumer]:
         mq.Producer("facts-senders", namesrv=cluster.namesrv) as producer,
         mq.PushConsumer(GROUP, namesrv=cluster.namesrv) as consumer,
     ):
-        admin.create_topic(TOPIC, queues=1)
-        admin.create_group(GROUP)
+        admin.topics.create(TOPIC, queues=1)
+        admin.groups.create(GROUP)
         for number in range(5):
             producer.send(mq.Message(TOPIC, str(number).encode()))
-        (queue,) = admin.topic_status(TOPIC)
-        admin.commit(GROUP, queue.queue, 3)
-        admin.create_group("facts-behind")
-        admin.commit("facts-behind", queue.queue, 1)
+        (queue,) = admin.topics.status(TOPIC)
+        admin.groups.commit(GROUP, queue.queue, 3)
+        admin.groups.create("facts-behind")
+        admin.groups.commit("facts-behind", queue.queue, 1)
         consumer.subscribe(TOPIC, handler=lambda message: None)
         until_sync(lambda: TOPIC in console.admin.page("/topics").text)
         yield consumer
@@ -96,7 +96,7 @@ def test_fewer_queues_show_how_many_messages_are_in_the_removed_ones(
         mq.Admin(namesrv=cluster.namesrv) as brokers,
         mq.Producer("fewer", namesrv=cluster.namesrv) as producer,
     ):
-        brokers.create_topic("Fewer", queues=2)
+        brokers.topics.create("Fewer", queues=2)
         for number in range(3):
             producer.send(mq.Message("Fewer", b"x"), queue=mq.MessageQueue("Fewer", "broker-a", number % 2))
     until_sync(lambda: "Fewer" in admin.page("/topics").part("topics"))
@@ -117,7 +117,7 @@ def test_next_deletion_is_shown_with_its_calculation(
         site(database_url=sqlite_url(path), namesrv_addr=cluster.namesrv) as found,
     ):
         with mq.Admin(namesrv=cluster.namesrv) as brokers, mq.Producer("p", namesrv=cluster.namesrv) as maker:
-            brokers.create_topic("Old", queues=2)
+            brokers.topics.create("Old", queues=2)
             for number in range(4):
                 maker.send(mq.Message("Old", str(number).encode()))
         assert found.admin.login("admin", found.password).status == 303

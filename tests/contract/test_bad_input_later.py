@@ -281,7 +281,7 @@ def test_a_reply_without_a_waiting_request_fails_for_the_replier(cluster: LocalC
 async def make_group(cluster: LocalCluster, group: str) -> None:
     """Commits make none."""
     async with aio.Admin(namesrv=cluster.namesrv) as admin:
-        await admin.create_group(group)
+        await admin.groups.create(group)
 
 
 @pytest.mark.proves("broker:5.2")

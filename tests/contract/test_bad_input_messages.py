@@ -132,7 +132,7 @@ def test_a_consumer_of_an_unknown_topic_says_so_and_begins_when_it_is_there(
         consumer.subscribe("Later", handler=lambda message: got.append(message.body))
         async with consumer, aio.Admin(namesrv=strict.namesrv) as admin:
             await until(lambda: any("no broker serves topic Later" in text for text in caplog.messages))
-            await admin.create_topic("Later", queues=1)
+            await admin.topics.create("Later", queues=1)
             async with aio.Producer("p", namesrv=strict.namesrv) as producer:
                 await producer.send(aio.Message("Later", b"x"))
             await until(lambda: got == [b"x"])

@@ -215,12 +215,12 @@ class TestSignatures:
 
             async def prepare() -> None:
                 async with aio.Admin(settings=settings) as admin:
-                    await admin.create_topic(TOPIC, 1)
-                    await admin.create_user("alice", "secret12")
-                    await admin.grant("alice", [f"Topic:{TOPIC}", "Topic:Kept"], ["Pub"])
-                    await admin.create_topic("Kept", 1)
-                    await admin.create_user("bob", "secret34")
-                    await admin.grant("bob", ["Topic:Other"], ["Pub"])
+                    await admin.topics.create(TOPIC, 1)
+                    await admin.users.create("alice", "secret12")
+                    await admin.users.grant("alice", [f"Topic:{TOPIC}", "Topic:Kept"], ["Pub"])
+                    await admin.topics.create("Kept", 1)
+                    await admin.users.create("bob", "secret34")
+                    await admin.users.grant("bob", ["Topic:Other"], ["Pub"])
 
             run(prepare())
             yield running

@@ -136,8 +136,8 @@ def test_clients_work_with_newer_servers(monkeypatch: pytest.MonkeyPatch) -> Non
             async with consumer:
                 await until(lambda: sorted(got) == [b"1", b"2", b"3"])
             async with aio.Admin(namesrv=cluster.namesrv) as admin:
-                assert list((await admin.cluster_info()).brokers) == ["broker-a"]
-                assert (await admin.topic_route("T")).queues[0].broker_name == "broker-a"
+                assert list((await admin.brokers.cluster_info()).brokers) == ["broker-a"]
+                assert (await admin.topics.route("T")).queues[0].broker_name == "broker-a"
 
     run(main())
 
@@ -166,7 +166,7 @@ def test_a_topic_too_long_for_the_first_record_layout_takes_the_second(cluster: 
 
     async def main() -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic(topic, queues=1)
+            await admin.topics.create(topic, queues=1)
         for sent in await ask(cluster.broker_address, plain_send(b"short"), plain_send(b"long", topic=topic)):
             assert sent.code == ResponseCode.SUCCESS, sent
         async with aio.PullConsumer(namesrv=cluster.namesrv) as consumer:
@@ -235,7 +235,7 @@ def test_control_characters_in_properties_come_back_as_they_were(cluster: LocalC
 
     async def main() -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic("Controls", queues=1)
+            await admin.topics.create("Controls", queues=1)
         async with aio.Producer("p", namesrv=cluster.namesrv) as producer:
             await producer.send(message)
             await producer.send_batch([message, message])

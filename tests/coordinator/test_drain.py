@@ -32,10 +32,10 @@ def pair(tmp_path: Path) -> Iterator[LocalCluster]:
 
     async def prepared(namesrv: str) -> None:
         async with aio.Admin(namesrv=namesrv) as admin:
-            await admin.create_topic("T", queues=2)
-            await admin.create_group("readers")
-            for queue in (await admin.topic_route("T")).subscribe_queues("T"):
-                await admin.commit("readers", queue, 0)
+            await admin.topics.create("T", queues=2)
+            await admin.groups.create("readers")
+            for queue in (await admin.topics.route("T")).subscribe_queues("T"):
+                await admin.groups.commit("readers", queue, 0)
 
     with LocalCluster() as local:
         settings = BrokerSettings(

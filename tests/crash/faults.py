@@ -62,7 +62,7 @@ class Place:
 
 async def create(namesrv: str, topic: str = TOPIC, queues: int = 1) -> None:
     async with aio.Admin(namesrv=namesrv) as admin:
-        await admin.create_topic(topic, queues=queues)
+        await admin.topics.create(topic, queues=queues)
 
 
 async def send(producer: aio.Producer, bodies: Iterable[bytes], topic: str = TOPIC) -> list[Entry]:

@@ -67,7 +67,7 @@ async def every_call(namesrv: str, *, listing: bool = True) -> dict[str, Transpo
         await note("queues", consumer.queues("T"))
     async with aio.Admin(settings=settings) as admin:
         if listing:
-            await note("list", admin.topic_list())
+            await note("list", admin.topics.list())
     push = aio.PushConsumer("g", namesrv=namesrv, settings=quick(request_timeout=0.5))
     push.subscribe("T", handler=print)
     await note("push", push.start())
@@ -386,7 +386,7 @@ def test_a_message_whose_handler_raises_is_redelivered_and_blocks_no_other(
             assert consumer.state is aio.State.RUNNING
             await until(lambda: not sum(consumer.lag.values()))
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            progress = await admin.group_progress(topic, topic)
+            progress = await admin.groups.progress(topic, topic)
             assert [queue.consumer_offset for queue in progress] == [20]
 
     with caplog.at_level(logging.WARNING, logger="sparrowmq.client"):

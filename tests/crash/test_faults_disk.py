@@ -146,15 +146,15 @@ def test_topics_cannot_be_made_on_a_full_disk_and_are_not_half_made(tmp_path: Pa
                     with pytest.raises(BrokerError, match=r"topics\.json: No space left on device; free"):
                         await producer.send(aio.Message("New", b"x"))
                     with pytest.raises(BrokerError, match=r"topics\.json: No space left on device; free"):
-                        await admin.create_topic("Made", queues=1)
+                        await admin.topics.create("Made", queues=1)
                 with pytest.raises(BrokerError, match=r"topics\.json: No space left on device; free"):
-                    await admin.delete_topic(TOPIC)
+                    await admin.topics.delete(TOPIC)
                 for name in ("New", "Made"):
                     with pytest.raises(NoRouteError):
-                        await admin.topic_route(name)
+                        await admin.topics.route(name)
                 assert (await producer.send(aio.Message(TOPIC, b"x"))).queue_offset == 0
                 patch.undo()
-                await admin.create_topic("Made", queues=1)
+                await admin.topics.create("Made", queues=1)
                 assert (await producer.send(aio.Message("Made", b"x"))).queue_offset == 0
 
         run(main())

@@ -177,7 +177,7 @@ class Churn:
         async with aio.Admin(namesrv=self.base.nameserver_address) as admin:
             await until(lambda: admin_knows_both(admin))
             for topic in (CONCURRENT, ORDERED):
-                await admin.create_topic(topic, queues=QUEUES)
+                await admin.topics.create(topic, queues=QUEUES)
         for _ in range(3):
             self.join()
         await asyncio.gather(*self.started.values())
@@ -278,7 +278,7 @@ class Churn:
     async def is_all_committed(self) -> bool:
         """Whether the groups' offsets stand at the end of every queue."""
         async with aio.Admin(namesrv=self.base.nameserver_address) as admin:
-            rows = [row for group in self.sent for row in await admin.group_progress(group)]
+            rows = [row for group in self.sent for row in await admin.groups.progress(group)]
         return len(rows) >= 4 * QUEUES and not any(row.lag for row in rows)
 
     def is_all_done(self) -> bool:
@@ -314,7 +314,7 @@ class Churn:
 
 async def admin_knows_both(admin: aio.Admin) -> bool:
     """Whether both brokers are registered."""
-    return len((await admin.cluster_info()).brokers) == 2
+    return len((await admin.brokers.cluster_info()).brokers) == 2
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_many_consumers_live_in_one_process(tmp_path: Path) -> None:
         for at in range(0, CONSUMERS, 50):
             await asyncio.gather(*(consumer.close() for consumer in consumers[at : at + 50]))
         async with aio.Admin(namesrv=namesrv) as admin:
-            (progress,) = await admin.group_progress("crowd-0", "Crowd")
+            (progress,) = await admin.groups.progress("crowd-0", "Crowd")
             assert progress.consumer_offset == 3
 
     servers = Place(tmp_path / "place").servers()

@@ -73,14 +73,14 @@ class Load:
 
 async def stored(admin: aio.Admin, broker: str) -> dict[mq.MessageQueue, int]:
     """The next offsets of a broker's queues."""
-    rows = await admin.topic_status(TOPIC)
+    rows = await admin.topics.status(TOPIC)
     return {row.queue: row.max_offset for row in rows if row.queue.broker_name == broker}
 
 
 async def is_drained(admin: aio.Admin, broker: str, work: Load) -> bool:
     """Whether nobody sends to a broker any more, and its group has committed everything."""
     ends = await stored(admin, broker)
-    committed = {queue: await admin.committed(GROUP, queue) for queue in ends}
+    committed = {queue: await admin.groups.committed(GROUP, queue) for queue in ends}
     await work.steady()
     return ends == committed and ends == await stored(admin, broker)
 
@@ -91,7 +91,7 @@ async def rolled(namesrv: str, brokers: list[BrokerProcess], work: Load, *, drai
         for broker in brokers:
             name = broker.name
             if drain:
-                await admin.wipe_write_perm(name)
+                await admin.name_servers.wipe_write_perm(name)
                 await until(partial(is_drained, admin, name, work))
             ends = await stored(admin, name)
             assert await broker.stop(), "it stopped cleanly"
@@ -120,7 +120,7 @@ async def under_load(root: Path, *, drain: bool) -> tuple[Load, int]:
     try:
         await asyncio.gather(*(one.start() for one in brokers))
         async with aio.Admin(namesrv=namesrv) as admin:
-            await admin.create_topic(TOPIC, queues=2)
+            await admin.topics.create(TOPIC, queues=2)
             quick = mq.ConsumerSettings(namesrv=namesrv, consume_from="first", **QUICK, **QUICK_CONSUMER)
             async with aio.PushConsumer(GROUP, settings=quick) as consumer:
                 consumer.subscribe(TOPIC, "*", work.handle)
@@ -131,7 +131,7 @@ async def under_load(root: Path, *, drain: bool) -> tuple[Load, int]:
                     await rolled(namesrv, brokers, work, drain=drain)
                     work.stop()
                 await until(lambda: work.consumed.keys() >= set(work.acknowledged))
-            ends = await admin.topic_status(TOPIC)
+            ends = await admin.topics.status(TOPIC)
         return work, sum(row.max_offset for row in ends)
     finally:
         await asyncio.gather(*(one.stop() for one in brokers))

@@ -41,11 +41,11 @@ def test_what_java_sent_and_consumed_is_told_and_what_it_missed(
         stored, group = (f"{space}%{name}", f"{space}%{name}_g") if space else (name, f"{name}_g")
         began = int(time.time() * 1000) - 1000
         with mq.Admin(where) as admin:
-            admin.create_topic(stored, queues=1)
+            admin.topics.create(stored, queues=1)
             first = driver.call("Traces.send", group=f"{name}_p1", keys="k1", **call)
             assert driver.call("Traces.poll", group=f"{name}_g", **call) == [first]
             second = driver.call("Traces.send", group=f"{name}_p2", keys="k2", **call)
-            until_sync(lambda: len(admin.trace(first)) >= 3 and admin.trace(second))
+            until_sync(lambda: len(admin.messages.trace(first)) >= 3 and admin.messages.trace(second))
         settings = AuditSettings(
             directory=tmp_path / "audit",
             topics=(stored,),

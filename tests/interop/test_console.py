@@ -30,12 +30,12 @@ def seen(apache: ApacheCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
         mq.Producer("console-shop", namesrv=apache.namesrv) as producer,
         site(database_url=sqlite_url(path), namesrv_addr=apache.namesrv) as found,
     ):
-        admin.create_topic(TOPIC, queues=1)
-        admin.create_group(GROUP)
+        admin.topics.create(TOPIC, queues=1)
+        admin.groups.create(GROUP)
         for number in range(4):
             producer.send(mq.Message(TOPIC, f"order {number}".encode(), tags="paid", keys=[f"co-{number}"]))
-        (queue,) = until_sync(lambda: admin.topic_status(TOPIC))
-        admin.commit(GROUP, queue.queue, 1)
+        (queue,) = until_sync(lambda: admin.topics.status(TOPIC))
+        admin.groups.commit(GROUP, queue.queue, 1)
         assert found.admin.login("admin", found.password).status == 303
         assert found.call("POST", "/services/broker-check/run", b"{}").status == 200
         until_sync(lambda: GROUP in found.admin.page("/groups").text, 120)
@@ -154,14 +154,14 @@ def test_topics_messages_and_offsets_are_changed_at_apache_s_broker(
         page.fill("[name=topic]", "ConsoleWalked")
         page.fill("[name=queues]", "2")
         confirm(page)
-        until_sync(lambda: len(admin.topic_status("ConsoleWalked")) == 2)
+        until_sync(lambda: len(admin.topics.status("ConsoleWalked")) == 2)
         page.goto(f"{url}/topics/ConsoleWalked/send")
         page.fill("[name=body]", "by hand")
         confirm(page)
         page.locator("[data-part=newest] td", has_text="by hand").first.wait_for()
         page.goto(f"{url}/topics/ConsoleWalked/delete")
         confirm(page, "ConsoleWalked")
-        until_sync(lambda: "ConsoleWalked" not in admin.topic_list())
+        until_sync(lambda: "ConsoleWalked" not in admin.topics.list())
 
         page.goto(f"{url}/groups/{GROUP}/reset")
         page.select_option("[name=topic]", TOPIC)
@@ -172,4 +172,4 @@ def test_topics_messages_and_offsets_are_changed_at_apache_s_broker(
             in page.locator(".preview").inner_text()
         )
         confirm(page, GROUP)
-        until_sync(lambda: [one.consumer_offset for one in admin.group_progress(GROUP, TOPIC)] == [0])
+        until_sync(lambda: [one.consumer_offset for one in admin.groups.progress(GROUP, TOPIC)] == [0])

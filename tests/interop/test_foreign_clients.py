@@ -67,7 +67,7 @@ def client(request: pytest.FixtureRequest, clients: Clients) -> ForeignClient:
 def create(namesrv: str, topic: str, queues: int = 2, **keys: str) -> None:
     async def main() -> None:
         async with aio.Admin(settings=ClientSettings(namesrv=namesrv, **keys)) as admin:
-            await admin.create_topic(topic, queues)
+            await admin.topics.create(topic, queues)
 
     run(main())
 
@@ -100,7 +100,7 @@ def progress(namesrv: str, group: str, topic: str) -> list[tuple[int, int]]:
 
     async def main() -> list[tuple[int, int]]:
         async with aio.Admin(namesrv=namesrv) as admin:
-            found = await admin.group_progress(group, topic)
+            found = await admin.groups.progress(group, topic)
             return [(each.consumer_offset, each.broker_offset) for each in found]
 
     return run(main())

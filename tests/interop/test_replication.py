@@ -192,7 +192,7 @@ def test_javas_clients_go_on_at_a_slave_that_became_master(
         for number in range(1, 50):
             assert sent(number)
         with Admin(namesrv=master.namesrv) as admin:
-            plan = admin.promote_broker(slave.broker_address)
+            plan = admin.replicas.promote(slave.broker_address)
         assert (plan.lost_bytes, plan.doubts) == (0, ())
         for number in range(50, 100):
             until_sync(lambda number=number: sent(number))

@@ -242,21 +242,21 @@ def test_a_mirror_brings_a_topic_and_a_group(
         groups=(f"{name}_g",),
     )
     with mq.Admin(names[source]) as admin, mq.Admin(names[target]) as there:
-        queues = admin.create_topic(name, queues=2).subscribe_queues(name)
+        queues = admin.topics.create(name, queues=2).subscribe_queues(name)
         with driver.producer(names[source], f"{name}_p") as producer:
             producer.send(_messages(name, 0, 200), "async")
             promise = "exactly once" if target == "ours" else "at least once, with stable message ids"
             assert promise in str(plan_mirror(settings))
             assert mirror(spark, settings).rows == 200
             producer.send(_messages(name, 200, 250), "async")
-        admin.create_group(f"{name}_g")
+        admin.groups.create(f"{name}_g")
         places = {queue: 10 + 25 * queue.queue_id for queue in queues}
         for queue, offset in places.items():
-            admin.commit(f"{name}_g", queue, offset)
+            admin.groups.commit(f"{name}_g", queue, offset)
         assert mirror(spark, settings).rows == 50
         found = {
-            queue: there.committed(f"{name}_g", queue)
-            for queue in there.create_topic(name, queues=2).subscribe_queues(name)
+            queue: there.groups.committed(f"{name}_g", queue)
+            for queue in there.topics.create(name, queues=2).subscribe_queues(name)
         }
     assert {queue.queue_id: offset for queue, offset in found.items()} == {
         queue.queue_id: offset for queue, offset in places.items()

@@ -32,10 +32,10 @@ def guarded() -> Iterator[LocalCluster]:
 
         async def main() -> None:
             async with aio.Admin(settings=as_root(cluster)) as admin:
-                await admin.create_topic("allowed")
-                await admin.create_topic("forbidden")
-                await admin.create_user("ann", "ann-secret-1")
-                await admin.grant("ann", ["Topic:allowed"], ["Pub"])
+                await admin.topics.create("allowed")
+                await admin.topics.create("forbidden")
+                await admin.users.create("ann", "ann-secret-1")
+                await admin.users.grant("ann", ["Topic:allowed"], ["Pub"])
 
         run(main())
         yield cluster
@@ -106,8 +106,8 @@ def test_half_messages_are_shown_only_to_clients_that_may_send(guarded: LocalClu
         client = as_root(guarded)
         async with aio.Admin(settings=client) as admin:
             for topic in ("pays", "allowed-pays"):
-                await admin.create_topic(topic, attributes={"message.type": "TRANSACTION"})
-            await admin.grant("ann", ["Topic:allowed-pays"], ["Pub"])
+                await admin.topics.create(topic, attributes={"message.type": "TRANSACTION"})
+            await admin.users.grant("ann", ["Topic:allowed-pays"], ["Pub"])
         async with (
             running(guarded.namesrv, client=client, authentication_enabled=True) as proxy,
             connected(proxy.address, "ann-1", **signed("ann", "ann-secret-1")) as ann,
@@ -121,7 +121,7 @@ def test_half_messages_are_shown_only_to_clients_that_may_send(guarded: LocalClu
                 _, answer = await root.introduce(publishing("pays"))
                 assert answer.status.code == Code.OK
         async with aio.Admin(settings=client) as admin:
-            assert sum(each.messages for each in await admin.topic_status("pays")) == 0
+            assert sum(each.messages for each in await admin.topics.status("pays")) == 0
 
     run(main())
 
@@ -153,11 +153,11 @@ def test_routes_require_rights_on_the_topic(guarded: LocalCluster) -> None:
     async def main() -> None:
         client = as_root(guarded)
         async with aio.Admin(settings=client) as admin:
-            await admin.create_topic("looked-at")
+            await admin.topics.create("looked-at")
             for name, right in (("sender", "Pub"), ("reader", "Sub"), ("looker", "Get")):
-                await admin.create_user(name, f"{name}-secret-1")
-                await admin.grant(name, ["Topic:looked-at"], [right])
-            await admin.grant("reader", ["Group:readers"], ["Sub"])
+                await admin.users.create(name, f"{name}-secret-1")
+                await admin.users.grant(name, ["Topic:looked-at"], [right])
+            await admin.users.grant("reader", ["Group:readers"], ["Sub"])
         async with running(guarded.namesrv, client=client, authentication_enabled=True) as proxy:
 
             async def codes(name: str) -> tuple[int, int]:
@@ -199,7 +199,7 @@ def test_only_members_of_a_group_receive_broker_requests_for_it(guarded: LocalCl
                 assert answer.status.code == Code.OK
             async with asyncio.timeout(20):
                 while True:
-                    found = await admin.group_connections("guarded-group")
+                    found = await admin.groups.connections("guarded-group")
                     if found is not None:
                         break
                     await asyncio.sleep(0.05)

@@ -35,7 +35,7 @@ def cluster() -> Iterator[LocalCluster]:
         async def main() -> None:
             async with aio.Admin(namesrv=running_cluster.namesrv) as admin:
                 for group in ("mine", "other", "slow"):
-                    await admin.create_group(group)
+                    await admin.groups.create(group)
 
         run(main())
         yield running_cluster

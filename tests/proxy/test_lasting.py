@@ -35,8 +35,8 @@ def test_ordered_receive_is_repeated_through_another_proxy(cluster: LocalCluster
 
     async def main() -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic("steps", 1, attributes={"message.type": "FIFO"})
-            await admin.create_group("steps", ordered=True)
+            await admin.topics.create("steps", 1, attributes={"message.type": "FIFO"})
+            await admin.groups.create("steps", ordered=True)
         async with running(cluster.namesrv) as proxy, connected(proxy.address) as client:
             for number in range(2):
                 sent = await client.send(message("steps", b"%d" % number, number=number, message_group="g"))

@@ -57,7 +57,7 @@ def _route_of(topic: str) -> Any:
 
 
 async def members_of(admin: aio.Admin, group: str = GROUP) -> list[aio.GroupMemberInfo]:
-    found = await admin.group_connections(group)
+    found = await admin.groups.connections(group)
     return [] if found is None else list(found.members)
 
 
@@ -74,12 +74,12 @@ async def becomes(admin: aio.Admin, ids: list[str]) -> list[aio.GroupMemberInfo]
 def test_tools_see_a_proxy_consumer_as_a_member_while_it_is_connected(cluster: LocalCluster) -> None:
     async def main() -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin, running(cluster.namesrv) as proxy:
-            await admin.create_topic("seen")
+            await admin.topics.create("seen")
             async with consumer_at(proxy, "seen") as (client, stream):
                 (one,) = await becomes(admin, ["c1"])
                 assert (one.language, one.version) == ("PYTHON", 413 + 2 * 12)
                 assert one.address.startswith("127.0.0.1:") and one.address != proxy.address
-                found = await admin.group_connections(GROUP)
+                found = await admin.groups.connections(GROUP)
                 assert found is not None and set(found.subscriptions) == {"seen"}
                 gone = v2.NotifyClientTerminationRequest()
                 gone.group.name = GROUP
@@ -97,7 +97,7 @@ def test_tools_see_a_proxy_consumer_as_a_member_while_it_is_connected(cluster: L
 def test_members_at_proxies_are_excluded_from_queue_allocation(cluster: LocalCluster) -> None:
     async def main() -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin, running(cluster.namesrv) as proxy:
-            await admin.create_topic("divided")
+            await admin.topics.create("divided")
             async with consumer_at(proxy, "divided") as (_, stream):
                 await becomes(admin, ["c1"])
                 asked = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext={"consumerGroup": GROUP})
@@ -112,7 +112,7 @@ def test_members_at_proxies_are_excluded_from_queue_allocation(cluster: LocalClu
 def test_proxy_registers_its_members_again_after_a_broker_restart() -> None:
     async def main(cluster: LocalCluster) -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin, running(cluster.namesrv) as proxy:
-            await admin.create_topic("again")
+            await admin.topics.create("again")
             async with consumer_at(proxy, "again") as (client, _):
                 await becomes(admin, ["c1"])
                 await asyncio.to_thread(cluster.restart_broker)
@@ -135,15 +135,15 @@ def test_proxy_registers_its_members_again_after_a_broker_restart() -> None:
 def test_running_info_has_proxy_data_and_client_stacks(cluster: LocalCluster) -> None:
     async def main() -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin, running(cluster.namesrv) as proxy:
-            await admin.create_topic("asked")
+            await admin.topics.create("asked")
             async with consumer_at(proxy, "asked") as (_, stream):
                 await becomes(admin, ["c1"])
-                status = await admin.member_status(GROUP, "c1")
+                status = await admin.groups.member(GROUP, "c1")
                 assert status is not None and status.info is not None, status
                 assert status.info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
                 assert [one.topic for one in status.info.subscriptions] == ["asked"]
 
-                asking = asyncio.ensure_future(admin.member_status(GROUP, "c1", stacks=True))
+                asking = asyncio.ensure_future(admin.groups.member(GROUP, "c1", stacks=True))
                 question = (await stream.read()).print_thread_stack_trace_command
                 told = v2.TelemetryCommand(status=v2.Status(code=Code.OK))
                 told.thread_stack_trace.nonce = "of nobody"
@@ -171,7 +171,7 @@ def test_running_info_has_proxy_data_and_client_stacks(cluster: LocalCluster) ->
 def test_client_consumes_a_message_directly(cluster: LocalCluster, code: int, result: str | None) -> None:
     async def main() -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin, running(cluster.namesrv) as proxy:
-            await admin.create_topic("direct")
+            await admin.topics.create("direct")
             async with aio.Producer("p", namesrv=cluster.namesrv) as producer:
                 sent = await producer.send(aio.Message("direct", b"again", tags="A"))
             async with consumer_at(proxy, "direct") as (_, stream), _instance(cluster) as instance:
@@ -211,20 +211,20 @@ async def _instance(cluster: LocalCluster) -> AsyncIterator[ClientInstance]:
 def test_lag_of_a_group_includes_messages_being_consumed(cluster: LocalCluster) -> None:
     async def main() -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin, running(cluster.namesrv) as proxy:
-            await admin.create_topic("hidden", queues=1)
+            await admin.topics.create("hidden", queues=1)
             async with consumer_at(proxy, "hidden", group="lagging") as (client, stream):
                 await client.receive("lagging", "hidden", long_polling_timeout={"seconds": 5})
                 for number in range(3):
                     await client.send(message("hidden", b"%d" % number, number=number))
                 code, got = await client.receive("lagging", "hidden", batch_size=2)
                 assert code == Code.OK and len(got) == 2
-                (row,) = await admin.group_progress("lagging", "hidden")
+                (row,) = await admin.groups.progress("lagging", "hidden")
                 assert (row.lag, row.in_flight) == (3, 2)
                 ack = v2.AckMessageRequest()
                 ack.group.name, ack.topic.name = "lagging", "hidden"
                 ack.entries.add(message_id="1", receipt_handle=got[0].system_properties.receipt_handle)
                 assert (await client.call("AckMessage", ack)).status.code == Code.OK
-                (row,) = await admin.group_progress("lagging", "hidden")
+                (row,) = await admin.groups.progress("lagging", "hidden")
                 assert (row.lag, row.in_flight) == (2, 1)
                 stream.cancel()
 
@@ -268,10 +268,10 @@ def test_request_to_a_silent_client_times_out_when_the_brokers_request_does(
 
     async def main() -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin, running(cluster.namesrv) as proxy:
-            await admin.create_topic("silent")
+            await admin.topics.create("silent")
             async with consumer_at(proxy, "silent") as (_, stream):
                 await becomes(admin, ["c1"])
-                status = await admin.member_status(GROUP, "c1", stacks=True)
+                status = await admin.groups.member(GROUP, "c1", stacks=True)
                 assert status is not None and "did not answer within 0.1 s" in str(status.error)
                 stream.cancel()
 

@@ -44,7 +44,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 async def create(cluster: LocalCluster, topic: str, kind: str = "NORMAL", queues: int = 4) -> None:
     async with aio.Admin(namesrv=cluster.namesrv) as admin:
-        await admin.create_topic(topic, queues, attributes={"message.type": kind})
+        await admin.topics.create(topic, queues, attributes={"message.type": kind})
 
 
 @asynccontextmanager

@@ -38,8 +38,8 @@ def topic(request: pytest.FixtureRequest) -> str:
 async def receiving(cluster: LocalCluster, topic: str, bodies: list[bytes]) -> AsyncIterator[ApiClient]:
     """A client of a proxy, with messages in a topic that a group of the same name can receive."""
     async with aio.Admin(namesrv=cluster.namesrv) as admin:
-        await admin.create_topic(topic, 2)
-        await admin.create_group(topic)
+        await admin.topics.create(topic, 2)
+        await admin.groups.create(topic)
     async with running(cluster.namesrv) as proxy, connected(proxy.address) as client:
         for number, body in enumerate(bodies):
             assert (await client.send(message(topic, body, number=number, tag="TagA"))).status.code == Code.OK

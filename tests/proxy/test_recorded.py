@@ -262,8 +262,8 @@ def _deliver_later(properties: Any) -> None:
 
 async def create(namesrv: str, name: str, kind: str, *, ordered: bool) -> None:
     async with aio.Admin(namesrv=namesrv) as admin:
-        await admin.create_topic(name, 2, attributes={"message.type": kind})
-        await admin.create_group(name, ordered=ordered)
+        await admin.topics.create(name, 2, attributes={"message.type": kind})
+        await admin.groups.create(name, ordered=ordered)
 
 
 async def repeat(namesrv: str, channel: Any, path: Path, case: str) -> None:

@@ -46,12 +46,12 @@ def test_topics_are_spread_over_brokers_with_a_store_each_and_all_stop_cleanly(t
     async def main() -> None:
         async with running(tmp_path, []) as (namesrv, brokers):
             async with aio.Admin(namesrv=namesrv) as admin, aio.Producer("p", namesrv=namesrv) as producer:
-                await admin.create_topic("made", 2)
+                await admin.topics.create("made", 2)
                 for topic in ("made", "automatic"):
                     results = [await producer.send(Message(topic, b"%d" % n)) for n in range(16)]
                     used = {result.queue.broker_name for result in results}
                     assert used == {"broker-a", "broker-b"}, topic
-                status = await admin.topic_status("made")
+                status = await admin.topics.status("made")
             assert {row.queue.broker_name: 0 for row in status} == {"broker-a": 0, "broker-b": 0}
             assert sum(row.messages for row in status) == 16
             assert all((broker.store / "abort").exists() for broker in brokers)
@@ -83,7 +83,7 @@ def test_one_that_is_killed_is_reported_and_runs_again_with_its_messages(tmp_pat
 
                 async def all_there() -> bool:
                     with suppress(SparrowError):
-                        return sum(row.messages for row in await admin.topic_status("made")) == 8
+                        return sum(row.messages for row in await admin.topics.status("made")) == 8
                     return False
 
                 await until(all_there)

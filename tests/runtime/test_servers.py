@@ -60,7 +60,7 @@ def test_the_broker_registers_at_the_name_server_beside_it(tmp_path: Path) -> No
         servers = LocalServers(NameServerSettings(listen_port=0), broker(tmp_path, broker_name="beside"))
         where = await servers.start()
         async with aio.Admin(namesrv=where.nameserver) as admin:
-            info = await admin.cluster_info()
+            info = await admin.brokers.cluster_info()
         assert info.brokers["beside"].addresses == {0: where.broker}
         await servers.close()
 

@@ -47,7 +47,7 @@ class Project:
         """The two topics of the project, empty."""
         with mq.Admin(namesrv=self.namesrv) as admin:
             for topic in TOPICS:
-                admin.create_topic(topic, queues=2)
+                admin.topics.create(topic, queues=2)
 
     def send(self, count: int) -> None:
         """So many further orders, every fifth of them large, and one body that is none."""

@@ -32,7 +32,7 @@ class Fleet:
     def brokers(self) -> list[str]:
         """The brokers that the name server knows."""
         with mq.Admin(self.namesrv) as admin:
-            return sorted(status.broker_name for status in admin.broker_list())
+            return sorted(status.broker_name for status in admin.brokers.list())
 
     def start(self, name: str) -> None:
         """Start a broker, or start it again on its store and port; the name server knows it then."""
@@ -65,7 +65,7 @@ class Fleet:
     def create_topic(self, topic: str, queues: int) -> None:
         """Make or change a topic on every broker."""
         with mq.Admin(self.namesrv) as admin:
-            admin.create_topic(topic, queues=queues)
+            admin.topics.create(topic, queues=queues)
 
     def __enter__(self) -> Self:
         self.start(FIRST)

@@ -80,4 +80,4 @@ def batches(directory: Path) -> list[int]:
 def stored(cluster: LocalCluster) -> int:
     """Messages in the topic."""
     with mq.Admin(cluster.namesrv) as admin:
-        return sum(status.max_offset for status in admin.topic_status(TOPIC))
+        return sum(status.max_offset for status in admin.topics.status(TOPIC))

@@ -25,7 +25,7 @@ async def send(namesrv: str, topic: str, *bodies: bytes) -> None:
 
 async def count(namesrv: str, topic: str) -> int:
     async with aio.Admin(namesrv=namesrv) as admin:
-        return sum(queue.messages for queue in await admin.topic_status(topic))
+        return sum(queue.messages for queue in await admin.topics.status(topic))
 
 
 def test_messages_go_through(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_the_source_and_the_sink_work(cluster: LocalCluster, version: str, tmp_p
     else:
         assert sink == ""
     with mq.Admin(cluster.namesrv) as admin:
-        stored = sum(status.max_offset for status in admin.topic_status(out))
+        stored = sum(status.max_offset for status in admin.topics.status(out))
     assert stored == (20 if sink else 40)
 
 

@@ -149,7 +149,7 @@ class LocalCluster:
 
         async def create() -> None:
             async with Admin(namesrv=self.namesrv) as admin:
-                await admin.create_topic(name, queues=queues)
+                await admin.topics.create(name, queues=queues)
 
         self.call(create())
 

@@ -154,7 +154,7 @@ class TortureCluster:
         await self.nameserver.start()
         await asyncio.gather(self.begin(COORDINATOR), *(one.start() for one in self.brokers.values()))
         async with aio.Admin(namesrv=self.namesrv) as admin:
-            await admin.create_topic(TOPIC, queues=QUEUES)
+            await admin.topics.create(TOPIC, queues=QUEUES)
         await until(self._managed, READY_SECONDS, "the coordinator did not manage the group")
         await self.recovered()
 
@@ -233,7 +233,7 @@ class TortureCluster:
         """What a broker says of its own role."""
         try:
             async with aio.Admin(namesrv=self.namesrv) as admin:
-                return str(await admin.replica_state(self.address(broker), timeout=ASK_SECONDS))
+                return str(await admin.replicas.state(self.address(broker), timeout=ASK_SECONDS))
         except SparrowError as error:
             return str(error)
 

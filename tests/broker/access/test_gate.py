@@ -106,8 +106,8 @@ class TestAuth:
             async with aio.Admin(
                 settings=ClientSettings(**where, **keys("root", "toor1234"))
             ) as administrator:
-                await administrator.create_topic("Orders", 2)
-                await administrator.create_topic("Other", 2)
+                await administrator.topics.create("Orders", 2)
+                await administrator.topics.create("Other", 2)
             alice = keys("alice", "secret12")
             got: list[bytes] = []
             consumer = ConsumerSettings(**where, **alice, consume_from="first", rebalance_interval=0.2)
@@ -122,7 +122,7 @@ class TestAuth:
                 await until(lambda: got == [b"x"])
             with pytest.raises(BrokerError, match=r"access Cluster:DefaultCluster from 127\.0\.0\.1"):
                 async with aio.Admin(settings=ClientSettings(**where, **alice)) as administrator:
-                    await administrator.group_list()
+                    await administrator.groups.list()
 
         run(main())
 

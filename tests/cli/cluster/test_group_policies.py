@@ -39,7 +39,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing(sparrow: Sparrow, cluster:
     assert sparrow(*policy, "--json").values == []
     with mq.Admin(cluster.namesrv) as admin:
         grant = mq.QueueGrant("Orders", "broker-a", 0, 7, "p")
-        admin.set_group_policy(mq.GroupPolicy("strict", epoch=3, queues=[grant]))
+        admin.policies.set(mq.GroupPolicy("strict", epoch=3, queues=[grant]))
     for option, value in (("--maximum", "1"), ("--member", "p"), ("--pause", "all")):
         assert "sparrow setting set strict maximum N" in sparrow(*policy, option, value, status=1).err
     assert "fenced" in sparrow(*policy).out

@@ -43,10 +43,10 @@ def cluster() -> Iterator[LocalCluster]:
             for queue in range(2):
                 producer.send(mq.Message("Two", b"x"), queue=mq.MessageQueue("Two", "broker-a", queue))
         with mq.Admin(namesrv=running.namesrv) as admin:
-            admin.create_group("late")
-            admin.create_group("new")
-            admin.commit("late", mq.MessageQueue("Orders", "broker-a", 0), 4)
-            admin.commit("new", mq.MessageQueue("Two", "broker-a", 1), 1)
+            admin.groups.create("late")
+            admin.groups.create("new")
+            admin.groups.commit("late", mq.MessageQueue("Orders", "broker-a", 0), 4)
+            admin.groups.commit("new", mq.MessageQueue("Two", "broker-a", 1), 1)
         yield running
 
 
@@ -107,13 +107,13 @@ def test_what_is_stored_and_consumed_meanwhile_has_rates(sparrow: Sparrow, clust
             while asking.is_alive():
                 producer.send(mq.Message("Orders", b"x"))
                 at += 1
-                admin.commit("late", queue, at)
+                admin.groups.commit("late", queue, at)
                 asking.join(0.02)
             topic = by(found[0]["topics"], "topic")["Orders"]["stored_per_second"]
             return bool(topic and by(found[0]["groups"], "group")["late"]["consumed_per_second"])
 
         until_sync(moving)
-        admin.commit("late", queue, 4)
+        admin.groups.commit("late", queue, 4)
 
 
 def test_the_tables_without_a_terminal(sparrow: Sparrow) -> None:

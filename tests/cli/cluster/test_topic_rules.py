@@ -48,21 +48,21 @@ def test_producers_of_a_topic(sparrow: Sparrow, cluster: LocalCluster) -> None:
 
 def test_queues_are_taken_away_only_when_they_are_read(sparrow: Sparrow, cluster: LocalCluster) -> None:
     with mq.Admin(namesrv=cluster.namesrv) as admin, mq.Producer("p", namesrv=cluster.namesrv) as producer:
-        admin.create_topic("Shrinks", 4)
-        admin.create_group("g")
+        admin.topics.create("Shrinks", 4)
+        admin.groups.create("g")
         for queue in producer.queues("Shrinks"):
             producer.send(mq.Message("Shrinks", b"x"), queue=queue)
-            admin.commit("g", queue, 0)
+            admin.groups.commit("g", queue, 0)
         told = sparrow("topic", "update", "Shrinks", "--write-queues", "2").out
         assert told == "Shrinks: 4 queues to read, 2 to write on broker-a\n"
-        assert len(admin.topic_status("Shrinks")) == 4
+        assert len(admin.topics.status("Shrinks")) == 4
         refused = sparrow("topic", "update", "Shrinks", "--read-queues", "2", status=1).err
         assert "2 of group g" in " ".join(refused.split())
-        for status in admin.topic_status("Shrinks"):
-            admin.commit("g", status.queue, 1)
+        for status in admin.topics.status("Shrinks"):
+            admin.groups.commit("g", status.queue, 1)
         (row,) = sparrow("topic", "update", "Shrinks", "--read-queues", "2", "--json").values
         assert row == {"broker": "broker-a", "read_queues": 2, "write_queues": 2}
         sparrow("topic", "update", "Shrinks", "--read-queues", "1", "--write-queues", "1", "--force")
-        (queues,) = admin.create_topic("Shrinks", read_queues=3, write_queues=2).queues
+        (queues,) = admin.topics.create("Shrinks", read_queues=3, write_queues=2).queues
         assert (queues.read_queue_nums, queues.write_queue_nums) == (3, 2)
     assert "give --read-queues" in sparrow("topic", "update", "Shrinks", status=1).err

@@ -177,11 +177,11 @@ def test_a_cluster_of_its_own_ends_with_the_block(tmp_path: Path) -> None:
     place = prepare(tmp_path)
     try:
         with module.cluster(options(tmp_path), place) as namesrv, mq.Admin(namesrv=namesrv) as admin:
-            (broker,) = admin.broker_list()
+            (broker,) = admin.brokers.list()
             assert broker.error is None
             assert place.store.is_dir()
         with pytest.raises(SparrowError), mq.Admin(namesrv=namesrv) as admin:
-            admin.topic_list()
+            admin.topics.list()
     finally:
         place.finish(keep=False)
 

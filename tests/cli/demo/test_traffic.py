@@ -138,7 +138,7 @@ def test_topics_are_deleted(cluster: LocalCluster) -> None:
 
     async def topics() -> list[str]:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            return await admin.topic_list()
+            return await admin.topics.list()
 
     assert run(topics()) == []
     assert module.QUEUES == 8

@@ -192,14 +192,14 @@ def test_sigterm_ends_a_member_gracefully(sparrow: Sparrow, cluster: Any) -> Non
     with mq.Admin(namesrv=cluster.namesrv) as admin:
 
         def end_it() -> None:
-            until_sync(lambda: admin.group_connections("ended"))
+            until_sync(lambda: admin.groups.connections("ended"))
             os.kill(os.getpid(), signal.SIGTERM)
 
         ending = threading.Thread(target=end_it)
         ending.start()
         assert sparrow("consume", "Ended", "--group", "ended").out == ""
         ending.join()
-        assert admin.group_connections("ended") is None, "it left, and was not only cut off"
+        assert admin.groups.connections("ended") is None, "it left, and was not only cut off"
 
 
 def test_sigterm_lets_what_is_read_close() -> None:

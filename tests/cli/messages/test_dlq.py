@@ -33,7 +33,7 @@ def dead(cluster: LocalCluster) -> list[str]:
 
     with mq.PushConsumer(GROUP, settings=settings) as consumer, mq.Admin(namesrv) as admin:
         consumer.subscribe(TOPIC, handler=fail)
-        until_sync(lambda: (GROUP, 2) in [(s.group, s.messages) for s in admin.dead_letter_groups()])
+        until_sync(lambda: (GROUP, 2) in [(s.group, s.messages) for s in admin.dead_letters.groups()])
     return [first.message_id, second.message_id]
 
 
@@ -134,6 +134,6 @@ def test_different_letters_with_one_id_are_all_sent_again(sparrow: Sparrow, clus
 
     with mq.PushConsumer(group, settings=settings) as consumer, mq.Admin(cluster.namesrv) as admin:
         consumer.subscribe(topic, handler=fail)
-        until_sync(lambda: (group, 2) in [(s.group, s.messages) for s in admin.dead_letter_groups()])
+        until_sync(lambda: (group, 2) in [(s.group, s.messages) for s in admin.dead_letters.groups()])
     (told,) = sparrow("dlq", "resend", group, "--all", "--json").values
     assert told["sent"] == ["same", "same"] and told["stored_in"] == {"same": f"%RETRY%{group}"}

@@ -44,7 +44,7 @@ def test_a_plan(sparrow: Sparrow, target: str, tmp_path: Path) -> None:
     assert [step["action"] for step in value["steps"]] == ["send", "deliver", "move"]
     assert not where.exists()
     with mq.Admin(namesrv=target) as admin:
-        assert admin.topic_list() == []
+        assert admin.topics.list() == []
 
 
 @pytest.mark.parametrize(

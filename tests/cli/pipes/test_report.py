@@ -23,8 +23,8 @@ def topic(cluster: LocalCluster) -> str:
     with mq.Producer("reported", namesrv=cluster.namesrv) as producer:
         queue = producer.send_batch([mq.Message("Reported", b"x") for _ in range(7)]).queue
     with mq.Admin(cluster.namesrv) as admin:
-        admin.create_group("readers_of_reports")
-        admin.commit("readers_of_reports", queue, 3)
+        admin.groups.create("readers_of_reports")
+        admin.groups.commit("readers_of_reports", queue, 3)
     return "Reported"
 
 

@@ -47,7 +47,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         authorization_enabled=True,
         init_authentication_user=FIRST,
     ) as cluster:
-        ask(cluster.namesrv, "root", "toor1234", lambda admin: admin.create_topic("Orders", 1))
+        ask(cluster.namesrv, "root", "toor1234", lambda admin: admin.topics.create("Orders", 1))
         yield cluster.namesrv
 
 
@@ -55,33 +55,33 @@ class TestUsers:
     @pytest.mark.proves("remoting:2.7", "remoting:7.3")
     def test_user_is_created_changed_and_deleted(self, namesrv: str) -> None:
         async def begin(admin: aio.Admin) -> None:
-            await admin.create_user("alice", "first123")
+            await admin.users.create("alice", "first123")
             with pytest.raises(BrokerError, check=about(code=16, remark="The user is existed")):
-                await admin.create_user("alice", "other")
-            assert await admin.users("ali") == [AccessUser("alice", False, True)]
-            await admin.grant("alice", ["Topic:Orders"], ["Pub", "Get"], sources=["127.0.0.0/8"])
-            assert await admin.grants("alice") == [
+                await admin.users.create("alice", "other")
+            assert await admin.users.list("ali") == [AccessUser("alice", False, True)]
+            await admin.users.grant("alice", ["Topic:Orders"], ["Pub", "Get"], sources=["127.0.0.0/8"])
+            assert await admin.users.grants("alice") == [
                 AccessGrant("alice", "Topic:Orders", ("Pub", "Get"), ("127.0.0.0/8",))
             ]
 
         async def disable(admin: aio.Admin) -> None:
-            await admin.update_user("alice", enabled=False)
-            assert await admin.users("ali") == [AccessUser("alice", False, False)]
+            await admin.users.update("alice", enabled=False)
+            assert await admin.users.list("ali") == [AccessUser("alice", False, False)]
 
         async def renew(admin: aio.Admin) -> None:
-            await admin.update_user("alice", enabled=True, password="second12")
-            await admin.grant("alice", ["Topic:Orders"], ["Pub"], allow=False)
+            await admin.users.update("alice", enabled=True, password="second12")
+            await admin.users.grant("alice", ["Topic:Orders"], ["Pub"], allow=False)
 
         async def end(admin: aio.Admin) -> None:
-            (told,) = await admin.grants("alice")
+            (told,) = await admin.users.grants("alice")
             assert not told.allow
-            await admin.revoke("alice", "Topic:Orders")
-            assert await admin.grants("alice") == []
+            await admin.users.revoke("alice", "Topic:Orders")
+            assert await admin.users.grants("alice") == []
             with pytest.raises(BrokerError, check=about(code=16, remark="The acl is not exist.")):
-                await admin.revoke("alice")
-            await admin.delete_user("alice")
-            await admin.delete_user("alice")
-            assert await admin.users() == [AccessUser("root", True, True)]
+                await admin.users.revoke("alice")
+            await admin.users.delete("alice")
+            await admin.users.delete("alice")
+            assert await admin.users.list() == [AccessUser("root", True, True)]
 
         root = ("root", "toor1234")
         ask(namesrv, *root, begin)
@@ -98,24 +98,24 @@ class TestUsers:
 
     def test_kinds_of_users_are_supported(self, namesrv: str) -> None:
         async def work(admin: aio.Admin) -> None:
-            await admin.create_user("boss", "boss1234", super_user=True)
-            await admin.update_user("boss", super_user=False)
-            assert await admin.users("boss") == [AccessUser("boss", False, True)]
+            await admin.users.create("boss", "boss1234", super_user=True)
+            await admin.users.update("boss", super_user=False)
+            assert await admin.users.list("boss") == [AccessUser("boss", False, True)]
             with pytest.raises(BrokerError, check=about(code=16, remark="The user is not exist")):
-                await admin.update_user("nobody", enabled=True)
-            await admin.delete_user("boss")
+                await admin.users.update("nobody", enabled=True)
+            await admin.users.delete("boss")
 
         ask(namesrv, "root", "toor1234", work)
 
     @pytest.mark.parametrize(
         ("work", "text"),
         [
-            (lambda admin: admin.create_user(" ", "x"), "the user is empty"),
-            (lambda admin: admin.create_user("x", ""), "the password is empty"),
-            (lambda admin: admin.update_user("x"), "no change for user 'x'"),
-            (lambda admin: admin.grant("x", [], ["Pub"]), "no grant for user 'x'"),
-            (lambda admin: admin.grant("x", "Topic:A", ["Pub"]), "lists of strings"),
-            (lambda admin: admin.users(cluster="none"), "there is no cluster 'none'"),
+            (lambda admin: admin.users.create(" ", "x"), "the user is empty"),
+            (lambda admin: admin.users.create("x", ""), "the password is empty"),
+            (lambda admin: admin.users.update("x"), "no change for user 'x'"),
+            (lambda admin: admin.users.grant("x", [], ["Pub"]), "no grant for user 'x'"),
+            (lambda admin: admin.users.grant("x", "Topic:A", ["Pub"]), "lists of strings"),
+            (lambda admin: admin.users.list(cluster="none"), "there is no cluster 'none'"),
         ],
     )
     def test_invalid_arguments_are_not_sent(self, namesrv: str, work: Any, text: str) -> None:
@@ -125,9 +125,9 @@ class TestUsers:
     def test_broker_refusals_are_raised(self, namesrv: str) -> None:
         async def work(admin: aio.Admin) -> None:
             with pytest.raises(BrokerError, check=about(code=16)):
-                await admin.grant("none", ["*"], ["All"])
+                await admin.users.grant("none", ["*"], ["All"])
             with pytest.raises(BrokerError, check=about(code=16, remark="The actions Fly are illegal.")):
-                await admin.grant("root", ["*"], ["Fly"])
+                await admin.users.grant("root", ["*"], ["Fly"])
 
         ask(namesrv, "root", "toor1234", work)
 
@@ -144,7 +144,7 @@ def test_every_master_is_called_before_a_refusal_is_raised() -> None:
             for broker in cluster.brokers.values():
                 broker.learn(RequestCode.AUTH_DELETE_USER, refuse_first)
             with pytest.raises(BrokerError, check=about(code=16, remark="not you")):
-                await admin.delete_user("alice")
+                await admin.users.delete("alice")
             assert told == ["alice", "alice"]
 
     run(main())
@@ -156,7 +156,9 @@ def test_default_policies_are_marked() -> None:
         body = acls_to_json([AclInfo("User:a", [PolicyInfo("DEFAULT", [entry])])])
         async with fake_cluster("T") as cluster, aio.Admin(cluster.namesrv) as admin:
             cluster.broker.learn(RequestCode.AUTH_LIST_ACL, lambda conn, command: answer(body=body))
-            assert await admin.grants() == [AccessGrant("a", "*", ("All",), (), allow=False, default=True)]
+            assert await admin.users.grants() == [
+                AccessGrant("a", "*", ("All",), (), allow=False, default=True)
+            ]
 
     run(main())
 
@@ -176,6 +178,6 @@ def test_support_for_users_is_detected(code: int, remark: str) -> None:
         async with fake_cluster("T") as cluster, aio.Admin(namesrv=cluster.namesrv) as admin:
             cluster.broker.learn(RequestCode.AUTH_LIST_USER, lambda conn, c: answer(code, remark=remark))
             with pytest.raises(BrokerError, match=r"Is access control on there \(authenticationEnabled"):
-                await admin.users()
+                await admin.users.list()
 
     run(main())

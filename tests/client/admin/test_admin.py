@@ -42,8 +42,8 @@ def test_topics_are_listed_without_system_topics() -> None:
         hidden = ["%RETRY%g", "%DLQ%g", "TBW102", "broker-a", "FakeCluster", "FakeCluster_REPLY_TOPIC"]
         for name in [*hidden, "rmq_sys_x", "RMQ_SYS_TRANS_HALF_TOPIC", "Another"]:
             cluster.add_topic(name)
-        assert await admin.topic_list() == ["Another", "T"]
-        assert set(hidden) < set(await admin.topic_list(system=True))
+        assert await admin.topics.list() == ["Another", "T"]
+        assert set(hidden) < set(await admin.topics.list(system=True))
 
     flow(test)
 
@@ -51,7 +51,7 @@ def test_topics_are_listed_without_system_topics() -> None:
 @pytest.mark.proves("client:E-54", "client:F-02")
 def test_topic_is_created_on_every_master_and_visible_at_the_name_server() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
-        route = await admin.create_topic("New", 3, perm=4)
+        route = await admin.topics.create("New", 3, perm=4)
         assert {(q.broker_name, q.read_queue_nums, q.perm) for q in route.queues} == {
             ("broker-a", 3, 4),
             ("broker-b", 3, 4),
@@ -65,7 +65,7 @@ def test_topic_is_created_on_every_master_and_visible_at_the_name_server() -> No
                 "SINGLE_TAG",
                 "TBW102",
             )
-        assert (await admin.create_topic("New", 5, cluster="FakeCluster")).queues[0].read_queue_nums == 5
+        assert (await admin.topics.create("New", 5, cluster="FakeCluster")).queues[0].read_queue_nums == 5
 
     flow(test, brokers=2)
 
@@ -78,7 +78,7 @@ def test_change_of_a_topic_keeps_what_is_not_given() -> None:
         cluster.broker.on[RequestCode.GET_TOPIC_CONFIG] = lambda conn, c: answer(body=kept.encode())
         cluster.topics["T"]["broker-a"] = QueueData("broker-a", 4, 2, 6)
         cluster.broker.on[CREATE] = lambda conn, c: answer()
-        await admin.create_topic("T", perm=6)
+        await admin.topics.create("T", perm=6)
         header = from_ext(CreateTopicRequest, cluster.broker.requests(CREATE)[-1].ext)
         assert (header.read_queue_nums, header.write_queue_nums, header.perm) == (4, 2, 6)
         assert (header.order, header.topic_sys_flag) == (True, 2)
@@ -93,10 +93,10 @@ def test_more_queues_to_write_than_to_read_need_force() -> None:
         cluster.topics["T"]["broker-a"] = QueueData("broker-a", 2, 8, 6)
         cluster.broker.on[CREATE] = lambda conn, c: answer()
         with pytest.raises(ClientError, match=r"the queues 2 to 8; give it at least 9 read queues"):
-            await admin.create_topic("T", write_queues=9)
+            await admin.topics.create("T", write_queues=9)
         assert cluster.broker.requests(CREATE) == []
-        await admin.create_topic("T", perm=6)
-        await admin.create_topic("T", write_queues=8, force=True)
+        await admin.topics.create("T", perm=6)
+        await admin.topics.create("T", write_queues=8, force=True)
         assert len(cluster.broker.requests(CREATE)) == 2
 
     flow(test)
@@ -109,7 +109,7 @@ def test_change_of_a_topic_at_an_older_broker_reads_its_table() -> None:
         kept = bodies.TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4, perm=4)
         table = bodies.TopicConfigTable(topic_config_table={"T": kept})
         broker.learn(RequestCode.GET_ALL_TOPIC_CONFIG, lambda conn, c: answer(body=table.encode()))
-        await admin.create_topic("T", 6)
+        await admin.topics.create("T", 6)
         header = from_ext(CreateTopicRequest, broker.requests(CREATE)[-1].ext)
         assert (header.read_queue_nums, header.perm) == (6, 4)
 
@@ -122,7 +122,7 @@ def test_creating_waits_for_the_name_server(monkeypatch: pytest.MonkeyPatch) -> 
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         cluster.broker.on[CREATE] = lambda conn, c: answer()
         with pytest.raises(RequestTimeoutError, match="'Late' was created on broker-a"):
-            await admin.create_topic("Late")
+            await admin.topics.create("Late")
 
     flow(test)
 
@@ -131,19 +131,19 @@ def test_invalid_topics_are_refused() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         for name in ("a b", "TBW102", "rmq_sys_x", ""):
             with pytest.raises(InvalidNameError):
-                await admin.create_topic(name)
+                await admin.topics.create(name)
         with pytest.raises(SettingsError, check=about(setting="queues", value=0, limit=1)):
-            await admin.create_topic("New", 0)
+            await admin.topics.create("New", 0)
         with pytest.raises(SettingsError, check=about(setting="perm", value=8, limit=7)):
-            await admin.create_topic("New", 1, perm=8)
+            await admin.topics.create("New", 1, perm=8)
         with pytest.raises(ClientError, match=r"no cluster 'zzz'.*FakeCluster"):
-            await admin.create_topic("New", cluster="zzz")
+            await admin.topics.create("New", cluster="zzz")
         cluster.broker.on[CREATE] = lambda conn, c: answer(16, remark="not allowed")
         with pytest.raises(BrokerError, check=about(code=16, remark="not allowed")):
-            await admin.create_topic("New")
+            await admin.topics.create("New")
         cluster.brokers.clear()
         with pytest.raises(ClientError, match="start one first"):
-            await admin.create_topic("New")
+            await admin.topics.create("New")
 
     flow(test)
 
@@ -153,7 +153,7 @@ def test_status_has_every_queue() -> None:
         for broker in cluster.brokers.values():
             broker.store("T", 1, b"x")
             broker.queues["T", 0]
-        found = await admin.topic_status("T")
+        found = await admin.topics.status("T")
         assert [(str(s.queue), s.min_offset, s.max_offset, s.messages) for s in found] == [
             ("T/broker-a/0", 0, 0, 0),
             ("T/broker-a/1", 0, 1, 1),
@@ -162,30 +162,30 @@ def test_status_has_every_queue() -> None:
         ]
         assert found[0].last_update_ms == NOW_MS
         with pytest.raises(NoRouteError, check=about(topic="Nowhere")):
-            await admin.topic_status("Nowhere")
+            await admin.topics.status("Nowhere")
 
     flow(test, brokers=2)
 
 
 def test_topic_is_deleted_at_brokers_then_at_the_name_server() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
-        await admin.delete_topic("T")
+        await admin.topics.delete("T")
         assert all(b.requests(RequestCode.DELETE_TOPIC_IN_BROKER) for b in cluster.brokers.values())
-        assert await admin.topic_list() == []
+        assert await admin.topics.list() == []
         with pytest.raises(NoRouteError):
-            await admin.delete_topic("T")
+            await admin.topics.delete("T")
         with pytest.raises(InvalidNameError):
-            await admin.delete_topic("TBW102")
+            await admin.topics.delete("TBW102")
 
     flow(test, brokers=2)
 
 
 def test_brokers_are_listed_with_their_runtime_info() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
-        info = await admin.cluster_info()
+        info = await admin.brokers.cluster_info()
         assert info.clusters == {"FakeCluster": ["broker-a", "broker-b"]}
         cluster.brokers["broker-b"].on[28] = lambda conn, c: answer(3, remark="not supported")
-        one, two = await admin.broker_list()
+        one, two = await admin.brokers.list()
         assert (one.broker_name, one.broker_id, one.runtime["brokerVersionDesc"]) == ("broker-a", 0, "fake")
         assert (two.broker_name, two.runtime) == ("broker-b", {})
         assert "not supported" in (two.error or "")
@@ -195,10 +195,10 @@ def test_brokers_are_listed_with_their_runtime_info() -> None:
 
 def test_broker_with_the_name_of_another_is_listed_with_it() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
-        info = await admin.cluster_info()
+        info = await admin.brokers.cluster_info()
         claimed = msgspec.structs.replace(info, rivals={"broker-b": {0: "h:9"}})
         cluster.on[int(RequestCode.GET_BROKER_CLUSTER_INFO)] = lambda conn, c: answer(body=claimed.encode())
-        assert [one.rival for one in await admin.broker_list()] == ["", "h:9"]
+        assert [one.rival for one in await admin.brokers.list()] == ["", "h:9"]
 
     flow(test, brokers=2)
 
@@ -207,27 +207,27 @@ def test_broker_with_the_name_of_another_is_listed_with_it() -> None:
 def test_groups_are_listed_with_progress_and_members() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         cluster.broker.members["g"] = {}
-        assert await admin.group_list() == ["g"]
-        assert await admin.group_list(system=True) == ["CID_RMQ_SYS_TRANS", "g"]
+        assert await admin.groups.list() == ["g"]
+        assert await admin.groups.list(system=True) == ["CID_RMQ_SYS_TRANS", "g"]
         cluster.broker.store("T", 1, b"x")
         queue = MessageQueue("T", "broker-a", 1)
-        assert await admin.committed("g", queue) is None
-        await admin.commit("g", queue, 0)
-        assert await admin.committed("g", queue) == 0
-        (progress,) = await admin.group_progress("g")
+        assert await admin.groups.committed("g", queue) is None
+        await admin.groups.commit("g", queue, 0)
+        assert await admin.groups.committed("g", queue) == 0
+        (progress,) = await admin.groups.progress("g")
         assert (progress.queue, progress.broker_offset, progress.consumer_offset) == (queue, 1, 0)
         assert (progress.lag, progress.last_timestamp_ms) == (1, NOW_MS)
-        assert await admin.topic_groups("T") == ["g"]
-        assert await admin.group_connections("g") is None
+        assert await admin.topics.groups("T") == ["g"]
+        assert await admin.groups.connections("g") is None
         cluster.broker.members["g"] = {"me@1": None}
         cluster.add_topic("%RETRY%g")
-        found = await admin.group_connections("g")
+        found = await admin.groups.connections("g")
         assert found is not None
         assert [(m.client_id, m.language, m.version) for m in found.members] == [("me@1", "PYTHON", 475)]
         assert (found.consume_type, found.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
         cluster.broker.on[203] = lambda conn, c: answer(1, remark="broken")
         with pytest.raises(BrokerError, check=about(code=1, remark="broken")):
-            await admin.group_connections("g")
+            await admin.groups.connections("g")
 
     flow(test)
 
@@ -240,7 +240,7 @@ def test_admin_client_starts_and_closes(monkeypatch: pytest.MonkeyPatch) -> None
         admin = Admin()
         assert "created" in repr(admin)
         with pytest.raises(InvalidStateError, check=about(what="running", value="created")):
-            await admin.topic_list()
+            await admin.topics.list()
         with pytest.raises(NoNameServerError):
             await admin.start()
         await admin.close()
@@ -256,10 +256,10 @@ def test_admin_client_starts_and_closes(monkeypatch: pytest.MonkeyPatch) -> None
 def test_commands_reach_a_broker_that_came_back_under_another_address() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         queue = MessageQueue("T", "broker-a", 0)
-        await admin.commit("g", queue, 3)
+        await admin.groups.commit("g", queue, 3)
         async with cluster.moved(admin._running()):
-            assert await admin.committed("g", queue) == 3
-            await admin.commit("g", queue, 4)
+            assert await admin.groups.committed("g", queue) == 3
+            await admin.groups.commit("g", queue, 4)
             assert cluster.broker.offsets["g", "T", 0] == 4
 
     flow(test)

@@ -32,24 +32,24 @@ def test_consumers_and_producers_of_a_broker_are_listed() -> None:
         mq.Producer("makers", namesrv=cluster.namesrv) as producer,
         mq.PushConsumer("readers", namesrv=cluster.namesrv) as consumer,
     ):
-        admin.create_topic("T", queues=1)
+        admin.topics.create("T", queues=1)
         consumer.subscribe("T", handler=lambda message: None)
         producer.send(mq.Message("T", b"x"))
 
         def both() -> bool:
-            found = admin.broker_clients("broker-a").clients
+            found = admin.brokers.clients("broker-a").clients
             groups = {group for one in found for group in (*one.consumes, *one.produces)}
             return {"makers", "readers"} <= groups
 
         until_sync(both)
-        found = admin.broker_clients(cluster.broker_address)
+        found = admin.brokers.clients(cluster.broker_address)
         assert found.producers_known and found.groups_left == 0
         assert all(one.address.startswith("127.0.0.1:") and one.client_id for one in found.clients)
-        status = admin.name_server_status(cluster.namesrv)
+        status = admin.name_servers.status(cluster.namesrv)
         assert "T" in status.topics and status.brokers["broker-a"] == {0: cluster.broker_address}
         assert status.settings is not None and status.settings
         with pytest.raises(TransportError):
-            admin.name_server_status("127.0.0.1:1")
+            admin.name_servers.status("127.0.0.1:1")
 
 
 def test_number_of_groups_is_limited_and_old_brokers_list_no_producers(
@@ -72,11 +72,11 @@ def test_number_of_groups_is_limited_and_old_brokers_list_no_producers(
             broker.on[int(RequestCode.GET_ALL_PRODUCER_INFO)] = lambda conn, c: answer(
                 int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
             )
-            found = await admin.broker_clients("broker-a")
+            found = await admin.brokers.clients("broker-a")
             assert (list(found.clients), found.producers_known, found.groups_left) == ([], False, 3)
             assert len(broker.requests(RequestCode.GET_CONSUMER_CONNECTION_LIST)) == 2
             broker.on[int(RequestCode.GET_CONSUMER_CONNECTION_LIST)] = lambda conn, c: answer(1, remark="no")
             with pytest.raises(BrokerError, check=about(code=1, remark="no")):
-                await admin.broker_clients("broker-a")
+                await admin.brokers.clients("broker-a")
 
     run(main())

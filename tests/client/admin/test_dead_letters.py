@@ -67,7 +67,7 @@ def test_groups_are_counted_across_their_brokers() -> None:
         bury(cluster, 2, "broker-b")
         cluster.add_topic("%DLQ%emptied", 1)
         wanted = [DeadLetterStatus("emptied", 0), DeadLetterStatus("g", 7)]
-        assert await admin.dead_letter_groups() == wanted
+        assert await admin.dead_letters.groups() == wanted
 
     flow(test, brokers=2)
 
@@ -79,9 +79,9 @@ def test_missing_brokers_are_an_error_for_dead_letters() -> None:
         gone = dict(cluster.brokers)
         cluster.brokers.clear()
         with pytest.raises(ClientError, match="no broker with a master is registered"):
-            await admin.dead_letter_groups()
+            await admin.dead_letters.groups()
         cluster.brokers.update(gone)
-        assert [status.group for status in await admin.dead_letter_groups()] == ["g"]
+        assert [status.group for status in await admin.dead_letters.groups()] == ["g"]
 
     flow(test)
 
@@ -90,10 +90,10 @@ def test_dead_letters_are_read_page_by_page_across_brokers() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         bury(cluster, 40)
         bury(cluster, 3, "broker-b")
-        first = await admin.dead_letters("g", count=38)
-        second = await admin.dead_letters("g", count=4, after=first[-1])
-        third = await admin.dead_letters("g", after=second[-1])
-        assert await admin.dead_letters("g", after=third[-1]) == []
+        first = await admin.dead_letters.list("g", count=38)
+        second = await admin.dead_letters.list("g", count=4, after=first[-1])
+        third = await admin.dead_letters.list("g", after=second[-1])
+        assert await admin.dead_letters.list("g", after=third[-1]) == []
         wanted = [("broker-a", str(n)) for n in range(40)] + [("broker-b", str(n)) for n in range(3)]
         assert ids(first + second + third) == wanted
         assert (first[3].body, first[3].reconsume_times) == (b"body 3", 17)
@@ -113,7 +113,7 @@ def test_dead_letters_stored_after_the_call_are_not_awaited() -> None:
             return answer(ext={"msgId": "M", "queueId": "0", "queueOffset": "0"})
 
         cluster.broker.learn(RequestCode.SEND_MESSAGE, take)
-        assert sent_ids(await admin.resend_dead_letters("g")) == ["0", "1", "2"]
+        assert sent_ids(await admin.dead_letters.resend("g")) == ["0", "1", "2"]
 
     flow(test)
 
@@ -129,7 +129,7 @@ def test_dead_letters_deleted_during_reading_are_skipped() -> None:
             return cluster.broker.pull(conn, command)
 
         cluster.broker.on[RequestCode.PULL_MESSAGE] = deleted
-        assert ids(await admin.dead_letters("g")) == [("broker-a", "3"), ("broker-a", "4")]
+        assert ids(await admin.dead_letters.list("g")) == [("broker-a", "3"), ("broker-a", "4")]
 
     flow(test)
 
@@ -139,8 +139,8 @@ def test_dead_letter_is_resent_only_to_its_group_without_its_history() -> None:
         past = {"DELAY": "3", "REAL_TOPIC": "T", "TIMER_DELIVER_MS": "9", "TRAN_MSG": "true", "CLUSTER": "c"}
         bury(cluster, 1, "broker-b", TAGS="t", mine="1", **past)
         sent = take_sends(cluster)
-        (letter,) = await admin.dead_letters("g")
-        assert await admin.resend_dead_letter("g", letter) == "M1"
+        (letter,) = await admin.dead_letters.list("g")
+        assert await admin.dead_letters.resend_one("g", letter) == "M1"
         (command,) = sent
         assert (command.ext["topic"], command.ext["flag"], command.body) == ("%RETRY%g", "7", b"body 0")
         assert command.ext["reconsumeTimes"] == "0"
@@ -156,7 +156,7 @@ def test_dead_letter_of_a_group_that_receives_by_pop_goes_to_the_retry_topic_of_
         bury(cluster, 1, UNIQ_KEY="1", **{"1ST_POP_TIME": "5"})
         bury(cluster, 1, RETRY_TOPIC="%RETRY%other_T", UNIQ_KEY="2")
         sent = take_sends(cluster)
-        assert sent_ids(await admin.resend_dead_letters("g")) == ["0", "1", "2"]
+        assert sent_ids(await admin.dead_letters.resend("g")) == ["0", "1", "2"]
         assert [one.ext["topic"] for one in sent] == ["%RETRY%g_T", "%RETRY%g_T", "%RETRY%g"]
         kept = [properties.decode(one.ext["properties"].encode()) for one in sent[:2]]
         assert kept == [{"UNIQ_KEY": "0"}, {"UNIQ_KEY": "1"}]
@@ -170,9 +170,9 @@ def test_compressed_dead_letter_is_resent_as_it_is_stored() -> None:
         flag = with_compression(0, CompressionType.ZLIB)
         cluster.broker.store(DLQ, 0, packed, b"UNIQ_KEY\x01A\x02", sys_flag=flag)
         sent = take_sends(cluster)
-        (letter,) = await admin.dead_letters("g")
-        await admin.resend_dead_letter("g", letter)
-        await admin.resend_dead_letters("g")
+        (letter,) = await admin.dead_letters.list("g")
+        await admin.dead_letters.resend_one("g", letter)
+        await admin.dead_letters.resend("g")
         assert [(one.body, one.ext["sysFlag"]) for one in sent] == [(packed, str(flag))] * 2
 
     flow(test)
@@ -183,14 +183,14 @@ def test_selected_dead_letters_are_sent_once_each() -> None:
         bury(cluster, 3, ORIGIN_MESSAGE_ID="A")
         bury(cluster, 3, ORIGIN_MESSAGE_ID="A")
         sent = take_sends(cluster)
-        assert await admin.resend_dead_letters("g", ["2", "1", "gone"]) == [
+        assert await admin.dead_letters.resend("g", ["2", "1", "gone"]) == [
             ResentLetter("1", "sent", "M1"),
             ResentLetter("2", "sent", "M2"),
             ResentLetter("gone", "missing"),
         ]
         assert [command.body for command in sent] == [b"body 1", b"body 2"]
-        assert await admin.resend_dead_letters("g", []) == []
-        assert sent_ids(await admin.resend_dead_letters("g")) == ["0", "1", "2"]
+        assert await admin.dead_letters.resend("g", []) == []
+        assert sent_ids(await admin.dead_letters.resend("g")) == ["0", "1", "2"]
 
     flow(test)
 
@@ -202,8 +202,8 @@ def test_different_dead_letters_with_one_id_are_all_sent() -> None:
         bury(cluster, 2, UNIQ_KEY="same")
         take_sends(cluster)
         wanted = [ResentLetter("same", "sent", f"M{n}") for n in range(1, 5)]
-        assert await admin.resend_dead_letters("g") == wanted
-        assert len(await admin.resend_dead_letters("g", ["same"])) == 4
+        assert await admin.dead_letters.resend("g") == wanted
+        assert len(await admin.dead_letters.resend("g", ["same"])) == 4
 
     flow(test)
 
@@ -221,7 +221,7 @@ def test_refused_letter_is_told_and_does_not_stop_the_others() -> None:
             return answer(ext={"msgId": "M", "queueId": "0", "queueOffset": "0"})
 
         cluster.broker.learn(RequestCode.SEND_MESSAGE, take)
-        sent, refused, lost, skipped = await admin.resend_dead_letters("g")
+        sent, refused, lost, skipped = await admin.dead_letters.resend("g")
         assert sent == ResentLetter("0", "sent", "M")
         assert (refused.message_id, refused.outcome) == ("1", "refused") and "too long" in refused.reason
         assert (lost.message_id, lost.outcome) == ("2", "refused") and "closed" in lost.reason
@@ -242,7 +242,7 @@ def test_letters_that_cannot_be_read_any_more_are_skipped() -> None:
             return cluster.broker.pull(conn, command)
 
         cluster.broker.on[RequestCode.PULL_MESSAGE] = pull
-        *sent, last = await admin.resend_dead_letters("g", map(str, range(33)))
+        *sent, last = await admin.dead_letters.resend("g", map(str, range(33)))
         assert len(sent_ids(sent)) == 32
         assert (last.message_id, last.outcome) == ("32", "skipped") and "closed" in last.reason
 
@@ -259,10 +259,10 @@ def test_letters_are_resent_at_a_rate() -> None:
             pauses.append(seconds)
 
         admin._running().sleep = sleep
-        assert len(await admin.resend_dead_letters("g", rate=4)) == 3
+        assert len(await admin.dead_letters.resend("g", rate=4)) == 3
         assert pauses == [0.25, 0.25]
         with pytest.raises(SettingsError, check=about(setting="rate", value=0, limit=0.01)):
-            await admin.resend_dead_letters("g", rate=0)
+            await admin.dead_letters.resend("g", rate=0)
 
     flow(test)
 
@@ -270,18 +270,18 @@ def test_letters_are_resent_at_a_rate() -> None:
 def test_unknown_ids_are_named() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         cluster.broker.members["alive"] = {}
-        assert await admin.dead_letters("alive") == []
-        assert await admin.resend_dead_letters("alive") == []
-        for call in (admin.dead_letters, admin.resend_dead_letters):
+        assert await admin.dead_letters.list("alive") == []
+        assert await admin.dead_letters.resend("alive") == []
+        for call in (admin.dead_letters.list, admin.dead_letters.resend):
             with pytest.raises(ClientError, match="no broker knows the group 'nobody'"):
                 await call("nobody")
             with pytest.raises(InvalidNameError):
                 await call("a b")
         with pytest.raises(SettingsError, check=about(setting="count", value=0, limit=1)):
-            await admin.dead_letters("g", count=0)
+            await admin.dead_letters.list("g", count=0)
         bury(cluster, 1)
         del cluster.topics["%RETRY%g"]
         with pytest.raises(ClientError, match=r"the topic %RETRY%g .*start a consumer"):
-            await admin.resend_dead_letters("g")
+            await admin.dead_letters.resend("g")
 
     flow(test)

@@ -48,7 +48,7 @@ def test_change_of_a_group_keeps_what_is_not_given() -> None:
         cluster.broker.on[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = lambda conn, c: answer(
             body=table.encode()
         )
-        await admin.create_group("g", ordered=True)
+        await admin.groups.create("g", ordered=True)
         (asked,) = cluster.broker.requests(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
         config = bodies.SubscriptionGroupConfig.decode(asked.body)
         assert config.consume_message_orderly and not config.consume_enable
@@ -68,7 +68,7 @@ def fill(cluster: FakeCluster) -> None:
 @pytest.mark.proves("client:F-02")
 def test_group_is_created_on_every_master_with_its_settings() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
-        await admin.create_group("g", retries=3, broadcast=False, ordered=True)
+        await admin.groups.create("g", retries=3, broadcast=False, ordered=True)
         for broker in cluster.brokers.values():
             (asked,) = broker.requests(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
             config = bodies.SubscriptionGroupConfig.decode(asked.body)
@@ -76,22 +76,22 @@ def test_group_is_created_on_every_master_with_its_settings() -> None:
             assert (config.consume_enable, config.consume_broadcast_enable) == (True, False)
             assert config.consume_message_orderly
         with pytest.raises(InvalidNameError):
-            await admin.create_group("a b")
+            await admin.groups.create("a b")
         with pytest.raises(SettingsError, check=about(setting="retries", value=-1, limit=0)):
-            await admin.create_group("g", retries=-1)
+            await admin.groups.create("g", retries=-1)
 
     flow(test, brokers=2)
 
 
 def test_group_is_deleted_with_its_topics() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
-        await admin.delete_group("g")
+        await admin.groups.delete("g")
         (asked,) = cluster.broker.requests(RequestCode.DELETE_SUBSCRIPTIONGROUP)
         assert (asked.ext["groupName"], asked.ext["cleanOffset"]) == ("g", "true")
         gone = [c.ext["topic"] for c in cluster.broker.requests(RequestCode.DELETE_TOPIC_IN_BROKER)]
         assert gone == ["%RETRY%g", "%DLQ%g"]
         with pytest.raises(ClientError, match="RocketMQ's own"):
-            await admin.delete_group("CID_RMQ_SYS_TRANS")
+            await admin.groups.delete("CID_RMQ_SYS_TRANS")
 
     flow(test)
 
@@ -99,14 +99,14 @@ def test_group_is_deleted_with_its_topics() -> None:
 def test_settings_and_rate_of_a_group_are_shown() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         cluster.broker.members["g"] = {}
-        found = await admin.group_config("g")
+        found = await admin.groups.config("g")
         assert {name: config.group_name for name, config in found.items()} == {"broker-a": "g"}
-        assert await admin.group_config("nobody") == {}
+        assert await admin.groups.config("nobody") == {}
         stats = bodies.ConsumeStats({queue(0): bodies.OffsetWrapper(10, 4, 0, 7)}, consume_tps=2.5)
         for broker in cluster.brokers.values():
             broker.on[208] = lambda conn, c: answer(body=stats.encode())
-        assert await admin.group_rate("g") == 5.0
-        place = (await admin.group_progress("g"))[0]
+        assert await admin.groups.rate("g") == 5.0
+        place = (await admin.groups.progress("g"))[0]
         assert (place.lag, place.in_flight, place.pull_offset) == (6, 3, 7)
 
     flow(test, brokers=2)
@@ -115,10 +115,10 @@ def test_settings_and_rate_of_a_group_are_shown() -> None:
 def test_producers_of_a_group_are_listed() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         with pytest.raises(BrokerError, check=about(code=1, remark="no producers")):
-            await admin.producer_connections("p", "T")
+            await admin.producers.connections("p", "T")
         body = bodies.ProducerConnection([bodies.ConnectionInfo("1.2.3.4:5", "me@1", "JAVA", 475)]).encode()
         cluster.broker.on[204] = lambda conn, c: answer(body=body)
-        (one,) = await admin.producer_connections("p", "T")
+        (one,) = await admin.producers.connections("p", "T")
         assert (one.client_id, one.address, one.language, one.version) == ("me@1", "1.2.3.4:5", "JAVA", 475)
 
     flow(test)
@@ -126,7 +126,7 @@ def test_producers_of_a_group_are_listed() -> None:
 
 def test_running_info_of_members_is_read() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
-        assert await admin.group_status("g") == []
+        assert await admin.groups.status("g") == []
         cluster.broker.members["g"] = {"one": None, "two": None}
         info = bodies.ConsumerRunningInfo(
             {"PROP_CLIENT_VERSION": "V5"}, queues={queue(0): bodies.ProcessQueueInfo(cached_msg_count=4)}
@@ -138,14 +138,14 @@ def test_running_info_of_members_is_read() -> None:
             return answer(body=info.encode()) if header.client_id == "one" else answer(1, remark="too low")
 
         cluster.broker.on[INFO] = tell
-        one, two = await admin.group_status("g", stacks=True)
+        one, two = await admin.groups.status("g", stacks=True)
         assert one.info is not None
         assert (one.client_id, one.info.queues[queue(0)].cached_msg_count, one.error) == ("one", 4, None)
         assert (two.client_id, two.info) == ("two", None)
         assert "too low" in (two.error or "")
         cluster.broker.on[203] = lambda conn, c: answer(1, remark="broken")
         with pytest.raises(BrokerError, check=about(code=1, remark="broken")):
-            await admin.group_status("g")
+            await admin.groups.status("g")
 
     flow(test)
 
@@ -161,7 +161,7 @@ def test_hanging_members_time_out_and_32_are_queried_at_once() -> None:
             return answer(body=bodies.ConsumerRunningInfo().encode()) if name == "m00" else None
 
         cluster.broker.on[INFO] = tell
-        found = await admin.group_status("g", seconds=0.2)
+        found = await admin.groups.status("g", seconds=0.2)
         assert (len(found), len(set(asked))) == (40, 33), "one place became free"
         assert found[0].info is not None
         assert {one.error for one in found[1:]} == {
@@ -176,7 +176,7 @@ def test_offsets_in_members_memory_are_combined_from_all_brokers() -> None:
         for name, broker in cluster.brokers.items():
             status = bodies.ConsumerStatusBody(clients={"one": {queue(0, name): 5}})
             broker.on[STATUS] = lambda conn, c, s=status: answer(body=s.encode())
-        found = await admin.member_offsets("g", "T", "one")
+        found = await admin.groups.member_offsets("g", "T", "one")
         assert found == {"one": {queue(0): 5, queue(0, "broker-b"): 5}}
         (asked,) = cluster.broker.requests(STATUS)
         assert (asked.ext["group"], asked.ext["topic"], asked.ext["clientAddr"]) == ("g", "T", "one")
@@ -198,7 +198,7 @@ def test_reset_is_left_to_the_broker_which_notifies_the_members(to: Any, timesta
         for name, broker in cluster.brokers.items():
             moved = bodies.ResetOffsetBody({queue(1, name): 7, queue(0, name): 2})
             broker.on[RESET] = lambda conn, c, m=moved: answer(body=m.encode())
-        found = await admin.reset_offsets("g", "T", to)
+        found = await admin.groups.reset("g", "T", to)
         assert list(found.items()) == [
             (queue(0), 2),
             (queue(1), 7),
@@ -209,7 +209,7 @@ def test_reset_is_left_to_the_broker_which_notifies_the_members(to: Any, timesta
         header = headers.from_ext(call_headers.ResetOffsetRequest, asked.ext)
         assert (header.group, header.topic, header.timestamp, header.is_force) == ("g", "T", timestamp, True)
         assert (header.queue_id, header.offset) == (-1, None)
-        await admin.reset_offsets("g", "T", to, force=False)
+        await admin.groups.reset("g", "T", to, force=False)
         header = headers.from_ext(call_headers.ResetOffsetRequest, cluster.broker.requests(RESET)[-1].ext)
         assert (header.queue_id, header.is_force) == (-1, False), "members heed it"
 
@@ -223,10 +223,10 @@ def test_stored_offsets_are_set_one_by_one_without_members(refusal: int) -> None
         fill(cluster)
         cluster.broker.on[RESET] = lambda conn, c: answer(refusal, remark="no")
         time = datetime(2024, 5, 1, tzinfo=UTC)  # the scripted broker finds it in the middle: 5 and 4
-        assert await admin.reset_offsets("g", "T", time, force=False) == {queue(1): 4}
+        assert await admin.groups.reset("g", "T", time, force=False) == {queue(1): 4}
         assert cluster.broker.offsets == {("g", "T", 0): 3, ("g", "T", 1): 4}, "none went forward"
-        assert await admin.reset_offsets("g", "T", time) == {queue(0): 5, queue(1): 4}
-        assert await admin.reset_offsets("g", "T", "last") == {queue(0): 10, queue(1): 8}
+        assert await admin.groups.reset("g", "T", time) == {queue(0): 5, queue(1): 4}
+        assert await admin.groups.reset("g", "T", "last") == {queue(0): 10, queue(1): 8}
         assert cluster.broker.offsets == {("g", "T", 0): 10, ("g", "T", 1): 8}
 
     flow(test)
@@ -240,7 +240,7 @@ def test_broker_with_server_side_reset_is_asked_only_for_queues_that_go_back() -
         cluster.broker.on[26] = lambda conn, c: answer(body=SERVER_SIDE)
         cluster.broker.on[RESET] = lambda conn, c: answer()
         time = datetime(2024, 5, 1, tzinfo=UTC)  # the scripted broker finds it in the middle: 5 and 4
-        assert await admin.reset_offsets("g", "T", time, force=False) == {queue(1): 4}
+        assert await admin.groups.reset("g", "T", time, force=False) == {queue(1): 4}
         (asked,) = cluster.broker.requests(RESET)
         header = headers.from_ext(call_headers.ResetOffsetRequest, asked.ext)
         assert (header.queue_id, header.offset) == (1, 4)
@@ -252,18 +252,18 @@ def test_refused_or_invalid_reset_is_an_error() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         cluster.broker.on[RESET] = lambda conn, c: answer(26, remark="no such group")
         with pytest.raises(BrokerError, check=about(code=26)):
-            await admin.reset_offsets("g", "T", "first")
+            await admin.groups.reset("g", "T", "first")
         with pytest.raises(ClientError, match="'middle'"):
-            await admin.reset_offsets("g", "T", "middle")
+            await admin.groups.reset("g", "T", "middle")
         with pytest.raises(SettingsError, match=r"to=0001-01-01 00:00:00 has no time zone"):
-            await admin.reset_offsets("g", "T", datetime.min)
+            await admin.groups.reset("g", "T", datetime.min)
         with pytest.raises(SettingsError, match=r"out of range; give a time since 1970"):
-            await admin.reset_offsets("g", "T", datetime(1969, 5, 1, tzinfo=UTC))
+            await admin.groups.reset("g", "T", datetime(1969, 5, 1, tzinfo=UTC))
         cluster.broker.on[26] = lambda conn, c: answer(body=SERVER_SIDE)
         with pytest.raises(BrokerError, check=about(code=26, remark="no such group")):
-            await admin.reset_queue("g", queue(0), 4)
+            await admin.groups.reset_queue("g", queue(0), 4)
         with pytest.raises(SettingsError, check=about(setting="offset", value=-1, limit=0)):
-            await admin.reset_queue("g", queue(0), -1)
+            await admin.groups.reset_queue("g", queue(0), -1)
 
     flow(test)
 
@@ -271,12 +271,12 @@ def test_refused_or_invalid_reset_is_an_error() -> None:
 def test_one_queue_is_reset_by_the_broker_or_in_its_store() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         fill(cluster)
-        await admin.reset_queue("g", queue(0), 6)
+        await admin.groups.reset_queue("g", queue(0), 6)
         assert cluster.broker.offsets["g", "T", 0] == 6, "it would have moved the other queue as well"
         assert not cluster.broker.requests(RESET)
         cluster.broker.on[26] = lambda conn, c: answer(body=SERVER_SIDE)
         cluster.broker.on[RESET] = lambda conn, c: answer(body=bodies.ResetOffsetBody().encode())
-        await admin.reset_queue("g", queue(0), 1)
+        await admin.groups.reset_queue("g", queue(0), 1)
         header = headers.from_ext(call_headers.ResetOffsetRequest, cluster.broker.requests(RESET)[-1].ext)
         assert (header.queue_id, header.offset, header.is_force) == (0, 1, True)
         assert cluster.broker.offsets["g", "T", 0] == 6, "the broker did it, or not"
@@ -288,13 +288,13 @@ def test_offsets_are_cloned_except_those_of_the_retry_topic() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         fill(cluster)
         cluster.broker.offsets["g", "%RETRY%g", 0] = 2
-        assert await admin.clone_offsets("g", "h") == {queue(0): 3, queue(1): 8}
+        assert await admin.groups.clone_offsets("g", "h") == {queue(0): 3, queue(1): 8}
         mine = {key: offset for key, offset in cluster.broker.offsets.items() if key[0] == "h"}
         assert mine == {("h", "T", 0): 3, ("h", "T", 1): 8}
         with pytest.raises(ClientError, match="the group 'nobody' has no offsets in topic 'T'"):
-            await admin.clone_offsets("nobody", "h", "T")
+            await admin.groups.clone_offsets("nobody", "h", "T")
         with pytest.raises(ClientError, match="source and target are the same group, 'g'"):
-            await admin.clone_offsets("g", "g")
+            await admin.groups.clone_offsets("g", "g")
 
     flow(test)
 
@@ -308,7 +308,7 @@ def test_missing_group_cannot_be_reset() -> None:
                 code=26, remark="Group nosuch does not exist; see the names with `sparrow group list`"
             ),
         ):
-            await admin.reset_offsets("nosuch", "T", "first")
+            await admin.groups.reset("nosuch", "T", "first")
         assert not cluster.broker.offsets
 
     flow(test)
@@ -325,7 +325,7 @@ def test_group_unknown_to_a_broker_is_created_for_its_new_offsets() -> None:
             return store(connection, command)
 
         cluster.broker.on[RequestCode.UPDATE_CONSUMER_OFFSET] = update
-        assert await admin.clone_offsets("g", "h") == {queue(0): 3, queue(1): 8}
+        assert await admin.groups.clone_offsets("g", "h") == {queue(0): 3, queue(1): 8}
         (made,) = cluster.broker.requests(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
         assert bodies.SubscriptionGroupConfig.decode(made.body).group_name == "h"
         assert cluster.broker.offsets["h", "T", 1] == 8
@@ -340,7 +340,7 @@ def test_offsets_are_not_set_for_a_group_with_members() -> None:
         fill(cluster)
         cluster.broker.members["h"] = {"10.0.0.1@1": None}
         with pytest.raises(ClientError, match=r"'h' has 1 members online, 10\.0\.0\.1@1 first: .* stop them"):
-            await admin.clone_offsets("g", "h")
+            await admin.groups.clone_offsets("g", "h")
         assert not cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
 
     flow(test)
@@ -362,13 +362,13 @@ def test_large_running_infos_are_parsed_in_a_thread(limit: int, monkeypatch: pyt
         mq.PushConsumer("told", namesrv=cluster.namesrv) as consumer,
         mq.Admin(namesrv=cluster.namesrv) as made,
     ):
-        made.create_topic("Told", queues=1)
+        made.topics.create("Told", queues=1)
         consumer.subscribe("Told", handler=lambda message: None)
-        until_sync(lambda: made.group_connections("told"))
+        until_sync(lambda: made.groups.connections("told"))
 
         async def main() -> None:
             async with Admin(cluster.namesrv) as client:
-                (one,) = await client.group_status("told")
+                (one,) = await client.groups.status("told")
                 assert one.info is not None
 
         threads.clear()
@@ -398,9 +398,9 @@ def test_offsets_of_many_queues_are_parsed_in_a_thread(
         cluster.broker.on[RequestCode.GET_CONSUME_STATS] = lambda conn, c: answer(body=progress)
         cluster.broker.on[RequestCode.GET_TOPIC_STATS_INFO] = lambda conn, c: answer(body=ends)
         asks: list[Callable[[], Coroutine[Any, Any, Any]]] = [
-            lambda: admin.group_progress("g"),
-            lambda: admin.group_rate("g"),
-            lambda: admin.topic_status("T"),
+            lambda: admin.groups.progress("g"),
+            lambda: admin.groups.rate("g"),
+            lambda: admin.topics.status("T"),
         ]
         for ask in asks:
             threads.clear()

@@ -20,10 +20,10 @@ def grants(cluster: LocalCluster, owner: str, generation: int, *, fenced: bool =
 def test_fence_applies_before_and_after_a_restart() -> None:
     with LocalCluster() as cluster, mq.Admin(cluster.namesrv) as admin:
         cluster.create_topic("Guarded", queues=2)
-        admin.create_group("guarded")
+        admin.groups.create("guarded")
         policy = mq.GroupPolicy("guarded", queues=grants(cluster, "somebody", 4))
-        admin.set_group_policy(policy)
-        admin.set_group_policy(policy)
+        admin.policies.set(policy)
+        admin.policies.set(policy)
         quiet = mq.PullSettings(announce=False)
         with mq.PullConsumer("guarded", namesrv=cluster.namesrv, settings=quiet) as stranger:
             (queue, _) = stranger.queues("Guarded")
@@ -33,7 +33,7 @@ def test_fence_applies_before_and_after_a_restart() -> None:
                     stranger.pull(queue, 0)
                 assert caught.value.code == FENCED
                 with pytest.raises(mq.BrokerError, check=about(code=90011)) as caught:
-                    admin.clone_offsets("other", "guarded")
+                    admin.groups.clone_offsets("other", "guarded")
                 assert caught.value.code == FENCED
 
             with mq.PullConsumer("other", namesrv=cluster.namesrv) as other:
@@ -42,13 +42,13 @@ def test_fence_applies_before_and_after_a_restart() -> None:
             refused()
             cluster.restart_broker()
             refused()
-            assert admin.group_policies("guarded")["broker-a"].policies == [policy]
+            assert admin.policies.list("guarded")["broker-a"].policies == [policy]
             with pytest.raises(mq.BrokerError, check=about(code=90012)) as caught:
-                admin.set_group_policy(mq.GroupPolicy("guarded", maximum=1))
+                admin.policies.set(mq.GroupPolicy("guarded", maximum=1))
             assert caught.value.code == ResponseCode.POLICY_OUTDATED
-            admin.delete_group_policy("guarded")
+            admin.policies.delete("guarded")
             assert stranger.pull(queue, 0).status is mq.PullStatus.NO_NEW_MESSAGE
-            found = admin.group_policies()["broker-a"]
+            found = admin.policies.list()["broker-a"]
             assert (found.policies, found.retired) == ([], {"guarded": 4})
 
 
@@ -68,23 +68,19 @@ def test_members_without_generations_are_controlled_by_lists_and_pauses() -> Non
 
         with member("one") as one, member("two") as two:
             until_sync(lambda: (queues(one), queues(two)) == (1, 1))
-            admin.set_group_policy(
-                mq.GroupPolicy("steered", members=[two.client_id, one.client_id], maximum=1)
-            )
+            admin.policies.set(mq.GroupPolicy("steered", members=[two.client_id, one.client_id], maximum=1))
             until_sync(lambda: (queues(one), queues(two)) == (0, 2))
             rest = mq.PauseRule("Guarded", reason="repair")
-            admin.set_group_policy(
-                mq.GroupPolicy("steered", revision=2, members=[one.client_id], pauses=[rest])
-            )
+            admin.policies.set(mq.GroupPolicy("steered", revision=2, members=[one.client_id], pauses=[rest]))
             until_sync(lambda: (queues(one), queues(two)) == (2, 0))
             with mq.Producer("senders", namesrv=cluster.namesrv) as producer:
                 for number in range(4):
                     producer.send(mq.Message("Guarded", b"%d" % number))
-            until_sync(lambda: sum(place.lag for place in admin.group_progress("steered", "Guarded")) == 4)
+            until_sync(lambda: sum(place.lag for place in admin.groups.progress("steered", "Guarded")) == 4)
             assert seen == []
-            admin.set_group_policy(mq.GroupPolicy("steered", revision=3, members=[one.client_id]))
+            admin.policies.set(mq.GroupPolicy("steered", revision=3, members=[one.client_id]))
             until_sync(lambda: seen == ["one"] * 4)
-            admin.set_group_policy(mq.GroupPolicy("steered", revision=4, members=[]))
+            admin.policies.set(mq.GroupPolicy("steered", revision=4, members=[]))
             until_sync(lambda: (queues(one), queues(two)) == (0, 0))
 
 
@@ -94,10 +90,10 @@ def test_member_that_queries_its_broker_gets_the_policys_answer() -> None:
         settings = mq.ConsumerSettings(server_assignment=True, rebalance_interval_min=0.05)
         with mq.PushConsumer("asking", namesrv=cluster.namesrv, settings=settings) as consumer:
             consumer.subscribe("Guarded", handler=lambda message: None)
-            until_sync(lambda: admin.group_connections("asking") is not None)
+            until_sync(lambda: admin.groups.connections("asking") is not None)
             mine = grants(cluster, consumer.client_id, 1, fenced=False)
-            admin.set_group_policy(mq.GroupPolicy("asking", queues=mine[:1]))
+            admin.policies.set(mq.GroupPolicy("asking", queues=mine[:1]))
             until_sync(lambda: consumer.assignment == [mq.MessageQueue("Guarded", "broker-a", 0)])
             gone = grants(cluster, "somebody else", 2)[:1]
-            admin.set_group_policy(mq.GroupPolicy("asking", revision=2, queues=[*gone, mine[1]]))
+            admin.policies.set(mq.GroupPolicy("asking", revision=2, queues=[*gone, mine[1]]))
             until_sync(lambda: consumer.assignment == [mq.MessageQueue("Guarded", "broker-a", 1)])

@@ -59,7 +59,7 @@ def test_every_broker_is_queried_and_other_keys_are_omitted() -> None:
         elsewhere = record(b"3", unique="C", keys="k", topic="U")
         one.on[QUERY] = lambda conn, c: answer(body=good + collision + elsewhere)
         two.on[QUERY] = lambda conn, c: answer(body=record(b"4", unique="D", keys="k"))
-        found = await admin.query_messages("T", "k", count=7, begin=1, end=datetime.fromtimestamp(0.002, UTC))
+        found = await admin.messages.query("T", "k", count=7, begin=1, end=datetime.fromtimestamp(0.002, UTC))
         assert [message.body for message in found] == [b"4", b"1"]
         assert [message.queue.broker_name for message in found] == ["broker-b", "broker-a"]
         (asked,) = one.requests(RequestCode.QUERY_MESSAGE)
@@ -81,16 +81,16 @@ def test_empty_results_and_failures_are_handled() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         one, two = cluster.brokers.values()
         one.on[QUERY] = two.on[QUERY] = lambda conn, c: answer(22, remark="can not find message")
-        assert await admin.query_messages("T", "k") == []
+        assert await admin.messages.query("T", "k") == []
         one.on[QUERY] = lambda conn, c: answer(1, remark="broken")
         with pytest.raises(BrokerError, check=about(code=1, remark="broken")):
-            await admin.query_messages("T", "k")
+            await admin.messages.query("T", "k")
         two.on[QUERY] = lambda conn, c: answer(body=record(b"4", unique="D", keys="k"))
-        assert len(await admin.query_messages("T", "k")) == 1
+        assert len(await admin.messages.query("T", "k")) == 1
         with pytest.raises(NoRouteError, check=about(topic="Nowhere")):
-            await admin.query_messages("Nowhere", "k")
+            await admin.messages.query("Nowhere", "k")
         with pytest.raises(SettingsError, check=about(setting="count", value=0, limit=1)):
-            await admin.query_messages("T", "k", count=0)
+            await admin.messages.query("T", "k", count=0)
 
     flow(test, brokers=2)
 
@@ -101,12 +101,12 @@ def test_newest_message_is_returned_for_a_unique_id() -> None:
         broker = cluster.broker
         twice = record(b"new", unique="A", stored=NOW_MS + 9) + record(b"old", unique="A")
         broker.on[QUERY] = lambda conn, c: answer(body=twice + record(b"no", unique="AA", stored=NOW_MS + 20))
-        found = await admin.message_by_id("T", "A")
+        found = await admin.messages.get("T", "A")
         assert found is not None
         assert found.body == b"new"
         (asked,) = broker.requests(RequestCode.QUERY_MESSAGE)
         assert (asked.ext["_UNIQUE_KEY_QUERY"], asked.ext["indexType"]) == ("true", "U")
-        assert await admin.message_by_id("T", "B") is None
+        assert await admin.messages.get("T", "B") is None
 
     flow(test)
 
@@ -127,21 +127,21 @@ def test_offset_id_is_queried_at_the_broker_it_names() -> None:
 
         broker.on[VIEW] = view
         for found in (
-            await admin.message_by_offset_id(message_id),
-            await admin.message_by_id("T", message_id),
+            await admin.messages.get_by_offset_id(message_id),
+            await admin.messages.get("T", message_id),
         ):
             assert found is not None
             assert (found.body, found.queue.broker_name) == (b"x", "broker-a")
-        assert await admin.message_by_id("Other", message_id) is None
+        assert await admin.messages.get("Other", message_id) is None
         gone = offset_message_id(pack_host(host, int(port)), 1)
-        assert await admin.message_by_offset_id(gone) is None
+        assert await admin.messages.get_by_offset_id(gone) is None
         with pytest.raises(ClientError, match="not an offset message id"):
-            await admin.message_by_offset_id("xyz")
+            await admin.messages.get_by_offset_id("xyz")
         broker.on[VIEW] = lambda conn, c: answer(1, remark="broken")
         with pytest.raises(BrokerError, check=about(code=1, remark="broken")):
-            await admin.message_by_offset_id(message_id)
+            await admin.messages.get_by_offset_id(message_id)
         nobody = offset_message_id(pack_host("127.0.0.1", 1), 4711)
-        assert await admin.message_by_id("T", nobody) is None
+        assert await admin.messages.get("T", nobody) is None
 
     flow(test)
 
@@ -149,22 +149,22 @@ def test_offset_id_is_queried_at_the_broker_it_names() -> None:
 def test_requests_and_answers_of_brokers_are_correct() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         broker = cluster.broker
-        assert (await admin.broker_info("broker-a"))["brokerVersionDesc"] == "fake"
-        assert (await admin.broker_info(broker.server.address))["brokerVersionDesc"] == "fake"
+        assert (await admin.brokers.info("broker-a"))["brokerVersionDesc"] == "fake"
+        assert (await admin.brokers.info(broker.server.address))["brokerVersionDesc"] == "fake"
         with pytest.raises(ClientError, match="no broker 'zzz'"):
-            await admin.broker_info("zzz")
+            await admin.brokers.info("zzz")
         body = b'{"statsMinute":{"sum":6,"tps":0.1,"avgpt":2.0},"statsHour":{"sum":7},"statsDay":{}}'
         broker.on[315] = lambda conn, c: answer(body=body)
-        rates = await admin.broker_stats("broker-a", "TOPIC_PUT_NUMS", "T")
+        rates = await admin.brokers.stats("broker-a", "TOPIC_PUT_NUMS", "T")
         assert rates is not None
         assert (rates.minute, rates.hour) == (Rate(6, 0.1, 2.0), Rate(7, 0.0, 0.0))
         broker.on[315] = lambda conn, c: answer(1, remark="The stats <X> <T> not exist")
-        assert await admin.broker_stats("broker-a", "X", "T") is None
+        assert await admin.brokers.stats("broker-a", "X", "T") is None
         broker.on[315] = lambda conn, c: answer(1, remark="broken")
         with pytest.raises(BrokerError):
-            await admin.broker_stats("broker-a", "X", "T")
+            await admin.brokers.stats("broker-a", "X", "T")
         broker.on[26] = lambda conn, c: answer(body=b"a=1\nb = x\\\\y\n")
-        assert await admin.broker_settings("broker-a") == {"a": "1", "b": "x\\y"}
+        assert await admin.brokers.settings("broker-a") == {"a": "1", "b": "x\\y"}
         taken = []
 
         def take(conn: object, command: Command) -> Command:
@@ -172,13 +172,13 @@ def test_requests_and_answers_of_brokers_are_correct() -> None:
             return answer()
 
         broker.on[25] = take
-        await admin.change_broker_settings("broker-a", {"fileReservedTime": "5", "p": "a\\b"})
+        await admin.brokers.set_settings("broker-a", {"fileReservedTime": "5", "p": "a\\b"})
         assert taken == [b"fileReservedTime=5\np=a\\\\b\n"]
         for code in (306, 316, 329):
             broker.on[code] = lambda conn, c: answer()
-        await admin.delete_expired_files("broker-a")
-        await admin.clean_expired_queues("broker-a")
-        await admin.clean_unused_topics("broker-a")
+        await admin.brokers.delete_expired_files("broker-a")
+        await admin.brokers.clean_expired_queues("broker-a")
+        await admin.brokers.clean_unused_topics("broker-a")
         assert all(broker.requests(RequestCode(code)) for code in (306, 316, 329))
 
     flow(test)
@@ -192,15 +192,17 @@ def test_queries_reach_a_broker_that_came_back_under_another_address() -> None:
         stored = record(b"x", unique="A", keys="k", host=pack_host(host, int(port)))
         broker.on[QUERY] = lambda conn, c: answer(body=stored) if c.ext["key"] != where else answer(22)
         broker.on[VIEW] = lambda conn, c: answer(body=stored)
-        assert [message.body for message in await admin.query_messages("T", "k")] == [b"x"]
+        assert [message.body for message in await admin.messages.query("T", "k")] == [b"x"]
         async with cluster.moved(admin._running()):
-            assert [message.body for message in await admin.query_messages("T", "k")] == [b"x"]
-            found = await admin.message_by_id("T", where)
+            assert [message.body for message in await admin.messages.query("T", "k")] == [b"x"]
+            found = await admin.messages.get("T", where)
             assert found is not None and (found.body, found.queue.broker_name) == (b"x", "broker-a")
-            assert await admin.message_by_offset_id(where) == found, "without a topic all brokers are asked"
+            assert await admin.messages.get_by_offset_id(where) == found, (
+                "without a topic all brokers are asked"
+            )
             broker.on[VIEW] = lambda conn, c: answer(body=record(b"of another broker", unique="B"))
-            assert await admin.message_by_id("T", where) is None
+            assert await admin.messages.get("T", where) is None
             with pytest.raises(ConnectError, match=f"the id names the broker at {host}:{port}, .* no other"):
-                await admin.message_by_offset_id(where)
+                await admin.messages.get_by_offset_id(where)
 
     flow(test)

@@ -36,12 +36,12 @@ def test_old_broker_reports_nothing_and_other_errors_are_raised() -> None:
         async with fake_cluster("T", queues=1) as cluster, Admin(cluster.namesrv) as admin:
             code, on = int(RequestCode.GET_BROKER_HA_STATUS), cluster.broker.on
             on[code] = lambda conn, c: answer(0, body=MASTER)
-            found = await admin.replication_status("broker-a")
+            found = await admin.brokers.replication("broker-a")
             assert found is not None and len(found.slaves) == 2
             on[code] = lambda conn, c: answer(int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
-            assert await admin.replication_status("broker-a") is None
+            assert await admin.brokers.replication("broker-a") is None
             on[code] = lambda conn, c: answer(1, remark="no")
             with pytest.raises(BrokerError, check=about(code=1, remark="no")):
-                await admin.replication_status("broker-a")
+                await admin.brokers.replication("broker-a")
 
     run(main())

@@ -35,29 +35,29 @@ def test_tables_of_a_broker_are_read_changed_and_cleared() -> None:
     async def main() -> None:
         with LocalCluster() as local:
             async with aio.Admin(namesrv=local.namesrv) as admin:
-                (broker,) = (await admin.cluster_info()).brokers
-                await admin.put_topic_config(broker, TopicConfig(topic_name="T", read_queue_nums=2, perm=4))
+                (broker,) = (await admin.brokers.cluster_info()).brokers
+                await admin.topics.set_config(broker, TopicConfig(topic_name="T", read_queue_nums=2, perm=4))
                 await admin.put_group_config(
                     broker, SubscriptionGroupConfig(group_name="g", retry_max_times=3)
                 )
-                found = await admin.broker_topics(broker)
+                found = await admin.brokers.topics(broker)
                 assert (found.configs["T"].read_queue_nums, found.configs["T"].perm) == (2, 4)
                 assert (found.configs["T"].write_queue_nums, found.static) == (16, frozenset())
-                assert (await admin.broker_groups(broker))["g"].retry_max_times == 3
+                assert (await admin.brokers.groups(broker))["g"].retry_max_times == 3
                 async with aio.Producer("p", namesrv=local.namesrv) as producer:
                     await producer.send(mq.Message("U", b"x"))
                 queue = MessageQueue("U", broker, 0)
-                await admin.commit("g", queue, 0)
+                await admin.groups.commit("g", queue, 0)
                 assert (await admin.stored_offsets(broker))["g"] == {queue: 0}
-                assert await admin.offset_at(queue, 0) == 0
-                (listed,) = (await admin.listed_topics()).values()
+                assert await admin.topics.search_offset(queue, 0) == 0
+                (listed,) = (await admin.name_servers.topics()).values()
                 assert {"T", "U"} <= listed
                 await admin.clear_topic(broker, "U")
-                assert "U" not in (await admin.broker_topics(broker)).configs
+                assert "U" not in (await admin.brokers.topics(broker)).configs
                 assert (await admin.stored_offsets(broker)).get("g", {}) == {}
                 await admin.clear_topic(broker, "U")
                 await admin.unlist_topic("U")
-                (listed,) = (await admin.listed_topics()).values()
+                (listed,) = (await admin.name_servers.topics()).values()
                 assert "U" not in listed
 
     run(main())
@@ -67,34 +67,34 @@ def test_attributes_of_a_topic_are_set_read_changed_and_removed() -> None:
     async def main() -> None:
         with LocalCluster() as local:
             async with aio.Admin(namesrv=local.namesrv) as admin:
-                (broker,) = (await admin.cluster_info()).brokers
+                (broker,) = (await admin.brokers.cluster_info()).brokers
 
                 async def attributes() -> dict[str, str] | None:
-                    config = await admin.topic_config(broker, "T")
+                    config = await admin.topics.config(broker, "T")
                     return None if config is None else config.attributes
 
                 assert await attributes() is None
                 made = {"message.type": "FIFO", "queue.type": "SimpleCQ"}
-                await admin.create_topic("T", 2, attributes=made)
+                await admin.topics.create("T", 2, attributes=made)
                 assert await attributes() == made
-                await admin.create_topic("T", 3)
+                await admin.topics.create("T", 3)
                 assert await attributes() == made
-                await admin.create_topic("T", 3, attributes={"message.type": None})
+                await admin.topics.create("T", 3, attributes={"message.type": None})
                 assert await attributes() == {"queue.type": "SimpleCQ"}
-                await admin.put_topic_config(broker, TopicConfig(topic_name="T", attributes=made))
+                await admin.topics.set_config(broker, TopicConfig(topic_name="T", attributes=made))
                 assert await attributes() == made, "only what differs is asked for"
-                await admin.put_topic_config(broker, TopicConfig(topic_name="T", attributes=made))
-                await admin.put_topic_config(broker, TopicConfig(topic_name="T", read_queue_nums=5))
+                await admin.topics.set_config(broker, TopicConfig(topic_name="T", attributes=made))
+                await admin.topics.set_config(broker, TopicConfig(topic_name="T", read_queue_nums=5))
                 assert await attributes() == made
                 with pytest.raises(
                     BrokerError,
                     match="BatchCQ is not supported by this broker",
                 ):
-                    await admin.create_topic("Other", attributes={"queue.type": "BatchCQ"})
-                assert "Other" not in await admin.topic_list()
+                    await admin.topics.create("Other", attributes={"queue.type": "BatchCQ"})
+                assert "Other" not in await admin.topics.list()
                 for wrong in ({"a,b": "c"}, {"a": "b,+c=d"}, {"": "x"}, {"a": ""}, {"+a": "b"}):
                     with pytest.raises(SettingsError, match="attribute"):
-                        await admin.create_topic("Other", attributes=wrong)
+                        await admin.topics.create("Other", attributes=wrong)
 
     run(main())
 
@@ -108,12 +108,12 @@ def test_silent_name_server_is_skipped() -> None:
         ):
             code = int(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
             one.on[code] = two.on[code] = lambda conn, c: answer(body=b'{"topicList":["T"]}')
-            assert set(await admin.listed_topics()) == {one.namesrv, two.namesrv}
+            assert set(await admin.name_servers.topics()) == {one.namesrv, two.namesrv}
             two.on[code] = lambda conn, c: answer(1, remark="broken")
-            assert await admin.listed_topics() == {one.namesrv: {"T"}}
+            assert await admin.name_servers.topics() == {one.namesrv: {"T"}}
             one.on[code] = two.on[code]
             with pytest.raises(BrokerError, check=about(code=1, remark="broken")):
-                await admin.listed_topics()
+                await admin.name_servers.topics()
 
     run(main())
 
@@ -128,13 +128,13 @@ def test_static_topics_and_offsets_of_missing_topics_are_reported() -> None:
             }
             broker.learn(21, lambda conn, c: answer(body=json.dumps(table).encode()))
             broker.learn(43, lambda conn, c: answer(body=b'{"offsetTable":{"gone@g":{0:5,1:7}}}'))
-            found = await admin.broker_topics(broker.name)
+            found = await admin.brokers.topics(broker.name)
             assert (set(found.configs), found.static) == ({"S"}, {"S"})
             queues = {MessageQueue("gone", broker.name, 0): 5, MessageQueue("gone", broker.name, 1): 7}
             assert await admin.stored_offsets(broker.name) == {"g": queues}
-            assert await admin.offset_at(MessageQueue("T", broker.name, 0), NOW_MS) == 0
+            assert await admin.topics.search_offset(MessageQueue("T", broker.name, 0), NOW_MS) == 0
             with pytest.raises(SettingsError, match="at=2024-05-01 00:00:00 has no time zone"):
-                await admin.offset_at(MessageQueue("T", broker.name, 0), datetime(2024, 5, 1))
+                await admin.topics.search_offset(MessageQueue("T", broker.name, 0), datetime(2024, 5, 1))
 
     run(main())
 
@@ -143,15 +143,15 @@ def test_system_topics_are_refused() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster, Admin(cluster.namesrv) as admin:
             with pytest.raises(ClientError, match="RocketMQ's own and cannot be changed"):
-                await admin.put_topic_config("broker-a", TopicConfig(topic_name="TBW102"))
+                await admin.topics.set_config("broker-a", TopicConfig(topic_name="TBW102"))
             with pytest.raises(ClientError, match="cannot be deleted"):
                 await admin.clear_topic("broker-a", "TBW102")
             with pytest.raises(InvalidNameError):
                 await admin.put_group_config("broker-a", SubscriptionGroupConfig(group_name="no group"))
             with pytest.raises(ClientError, match="there is no broker 'other'"):
-                await admin.broker_topics("other")
+                await admin.brokers.topics("other")
             with pytest.raises(TransportError):
-                await admin.broker_groups("127.0.0.1:1")
+                await admin.brokers.groups("127.0.0.1:1")
 
     run(main())
 
@@ -174,19 +174,19 @@ def test_very_many_group_offsets_are_parsed_in_a_thread(limit: int, monkeypatch:
 
     async def main(namesrv: str) -> dict[str, list[QueueProgress]]:
         async with Admin(namesrv) as client:
-            (broker,) = (one.broker_name for one in await client.broker_list())
+            (broker,) = (one.broker_name for one in await client.brokers.list())
             assert list((await client.stored_offsets(broker))["g"].values()) == [0]
-            return await client.broker_progress(broker)
+            return await client.brokers.progress(broker)
 
     monkeypatch.setattr(tables_module, "INLINE_BYTES_MAX", limit)
     monkeypatch.setattr(tables_module, "OFFSETS_INLINE_BYTES", limit)
     monkeypatch.setattr(tables_module, "_offsets_by_group", watched)
     monkeypatch.setattr(admin_module, "_progress_by_group", noted)
     with LocalCluster() as cluster, mq.Admin(namesrv=cluster.namesrv) as made:
-        made.create_topic("T", queues=2)
-        made.create_group("g")
-        first = made.topic_status("T")[0]
-        made.commit("g", first.queue, 0)
+        made.topics.create("T", queues=2)
+        made.groups.create("g")
+        first = made.topics.status("T")[0]
+        made.groups.commit("g", first.queue, 0)
         found = asyncio.run(main(cluster.namesrv))
     assert [one.queue.queue_id for one in found["g"]] == [0, 1]
     assert (threads == [threading.get_ident()] * 2) == (limit > 0)
@@ -208,16 +208,16 @@ def test_long_lists_of_names_are_parsed_in_a_thread(limit: int, monkeypatch: pyt
 
     async def main(namesrv: str) -> None:
         async with Admin(namesrv) as client:
-            (broker,) = (one.broker_name for one in await client.broker_list())
-            assert await client.topic_list() == ["T"]
-            assert await client.group_list() == ["g"]
-            assert list(await client.group_config("g")) == [broker]
-            assert "T" in next(iter((await client.listed_topics()).values()))
-            assert (await client.broker_clients(broker)).clients == []
+            (broker,) = (one.broker_name for one in await client.brokers.list())
+            assert await client.topics.list() == ["T"]
+            assert await client.groups.list() == ["g"]
+            assert list(await client.groups.config("g")) == [broker]
+            assert "T" in next(iter((await client.name_servers.topics()).values()))
+            assert (await client.brokers.clients(broker)).clients == []
 
     with LocalCluster() as cluster, mq.Admin(namesrv=cluster.namesrv) as made:
-        made.create_topic("T", queues=1)
-        made.create_group("g")
+        made.topics.create("T", queues=1)
+        made.groups.create("g")
         monkeypatch.setattr(tables_module, "INLINE_BYTES_MAX", limit)
         noted(bodies.TopicList)
         noted(bodies.SubscriptionGroupTable)

@@ -51,7 +51,7 @@ def test_ends_follow_their_beginnings_although_old_ones_have_no_time() -> None:
 def test_records_of_one_message_are_found_by_id_and_key() -> None:
     async def main() -> None:
         async with fake_cluster("RMQ_SYS_TRACE_TOPIC", queues=1) as cluster, Admin(cluster.namesrv) as admin:
-            assert await admin.trace("m", topic="Nowhere") == []
+            assert await admin.messages.trace("m", topic="Nowhere") == []
             found = []
 
             async def query(topic: str, key: str, **more: object) -> list[object]:
@@ -59,7 +59,7 @@ def test_records_of_one_message_are_found_by_id_and_key() -> None:
                 return list(found)
 
             admin.query_messages = query
-            assert await admin.trace("m") == []
+            assert await admin.messages.trace("m") == []
 
             class Held:
                 sys_flag = 0
@@ -69,10 +69,12 @@ def test_records_of_one_message_are_found_by_id_and_key() -> None:
                 ).encode()
 
             found += [Held, Held]  # the same message from two brokers, or found by two keys
-            assert await admin.trace("m") == [sent("m", 10, "k1 k2"), begun("m", 12, "q")]
-            assert await admin.trace("k2") == [sent("m", 10, "k1 k2")]
-            assert await admin.trace("k") == []
+            assert await admin.messages.trace("m") == [sent("m", 10, "k1 k2"), begun("m", 12, "q")]
+            assert await admin.messages.trace("k2") == [sent("m", 10, "k1 k2")]
+            assert await admin.messages.trace("k") == []
             Held.body = encode_trace(sent("m1,m2", 10)).encode()
-            assert await admin.trace("m2") == [sent("m1,m2", 10)], "a batch has the ids of its messages"
+            assert await admin.messages.trace("m2") == [sent("m1,m2", 10)], (
+                "a batch has the ids of its messages"
+            )
 
     run(main())

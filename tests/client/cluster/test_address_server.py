@@ -115,12 +115,12 @@ def test_client_without_name_servers_looks_them_up_and_follows_changes(
         async with fake_cluster("T") as one, fake_cluster("U") as two:
             page.text = one.namesrv
             async with Admin(settings=ClientSettings(namesrv_domain=page.domain)) as admin:
-                assert await admin.topic_list() == ["T"]
+                assert await admin.topics.list() == ["T"]
                 page.text = two.namesrv
                 assert admin._instance is not None
                 names = admin._instance.name_servers
                 await until(lambda: names.addresses == (two.namesrv,))
-                assert await admin.topic_list() == ["U"]
+                assert await admin.topics.list() == ["U"]
                 page.status = 500
                 asked = len(page.paths)
                 await until(lambda: len(page.paths) > asked + 2)
@@ -139,15 +139,15 @@ def test_setting_has_precedence_over_environment_and_address_server(
             monkeypatch.setenv("SPARROW_NAMESRV_DOMAIN", page.domain)
             monkeypatch.setenv("NAMESRV_ADDR", two.namesrv)
             async with Admin(one.namesrv) as admin:
-                assert await admin.topic_list() == ["T"]
+                assert await admin.topics.list() == ["T"]
             async with Admin() as admin:
-                assert await admin.topic_list() == ["U"]
+                assert await admin.topics.list() == ["U"]
             assert page.paths == []
             monkeypatch.delenv("NAMESRV_ADDR")
             page.text = one.namesrv
             monkeypatch.setenv("SPARROW_NAMESRV_SUBGROUP", "mine")
             async with Admin() as admin:
-                assert await admin.topic_list() == ["T"]
+                assert await admin.topics.list() == ["T"]
             assert page.paths == ["/rocketmq/mine"]
 
     run(main())
@@ -170,6 +170,6 @@ def test_error_without_any_address_says_what_to_set(page: Page) -> None:
             await Admin().start()
         async with Admin(settings=ClientSettings(namesrv_domain="127.0.0.1:1")) as admin:
             with pytest.raises(ConnectError, check=about(address="http://127.0.0.1:1/rocketmq/nsaddr")):
-                await admin.topic_list()
+                await admin.topics.list()
 
     run(main())

@@ -230,7 +230,7 @@ def test_two_namespaces_on_one_broker_are_separate() -> None:
         for space, messages in got.items():
             assert sorted(messages) == [("Orders", f"{space}{n}".encode()) for n in range(3)]
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            topics = await admin.topic_list(system=True)
+            topics = await admin.topics.list(system=True)
             assert {"red%Orders", "blue%Orders", "%RETRY%red%billing"} <= set(topics)
             assert "Orders" not in topics
         reader = ClientSettings(namesrv=cluster.namesrv, namespace="red")

@@ -159,7 +159,7 @@ def test_synchronous_schedule_passes_the_synchronous_consumer_to_callbacks() -> 
 
     with LocalCluster() as cluster:
         with mq.Admin(namesrv=cluster.namesrv) as admin:
-            admin.create_topic("T", 1)
+            admin.topics.create("T", 1)
         with mq.Producer("p", namesrv=cluster.namesrv) as producer:
             for number in range(5):
                 producer.send(mq.Message("T", str(number).encode()))

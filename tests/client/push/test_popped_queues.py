@@ -34,8 +34,8 @@ def topic(cluster: LocalCluster) -> str:
     name = f"Popped{next(_numbers)}"
     cluster.create_topic(name, 4)
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        admin.create_group(f"{name}_g")
-        admin.set_request_mode(f"{name}_g", name, "POP")
+        admin.groups.create(f"{name}_g")
+        admin.groups.set_request_mode(f"{name}_g", name, "POP")
     return name
 
 
@@ -171,7 +171,7 @@ def test_group_decides_about_dead_letters_if_the_consumer_does_not_say(
         consumer = aio.PushConsumer(group, settings=settings(cluster, pop_invisible=30.0))
         consumer.subscribe(topic, handler=handle)
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_group(group, retries=0)
+            await admin.groups.create(group, retries=0)
             async with consumer:
                 await until(lambda: _has_topic(admin, dlq_topic(group)))
         await nothing_left(cluster, topic)
@@ -180,7 +180,7 @@ def test_group_decides_about_dead_letters_if_the_consumer_does_not_say(
 
 
 async def _has_topic(admin: aio.Admin, topic: str) -> bool:
-    return topic in await admin.topic_list(system=True)
+    return topic in await admin.topics.list(system=True)
 
 
 def test_messages_are_iterated_and_settled(cluster: LocalCluster, topic: str) -> None:
@@ -282,16 +282,16 @@ def test_mode_may_change_while_the_consumer_runs(cluster: LocalCluster, topic: s
 
         async with consumer, aio.Admin(namesrv=cluster.namesrv) as admin:
             for mode, ids in (("POP", {-1}), ("PULL", {0, 1, 2, 3}), ("POP", {-1})):
-                await admin.set_request_mode(f"{topic}_g", topic, mode)
+                await admin.groups.set_request_mode(f"{topic}_g", topic, mode)
                 await until(lambda wanted=ids: mine() == wanted)
                 changes.append(mine())
                 body = b"%d" % len(changes)
                 await asyncio.to_thread(send, cluster, topic, body)
                 await until(lambda wanted=body: wanted in seen)
             with pytest.raises(mq.NoRouteError):
-                await admin.set_request_mode(f"{topic}_g", "Nowhere", "POP")
+                await admin.groups.set_request_mode(f"{topic}_g", "Nowhere", "POP")
             with pytest.raises(mq.SettingsError, check=about(setting="mode", value="PUSH")):
-                await admin.set_request_mode(f"{topic}_g", topic, "PUSH")
+                await admin.groups.set_request_mode(f"{topic}_g", topic, "PUSH")
         assert changes == [{-1}, {0, 1, 2, 3}, {-1}]
         assert sorted(set(seen)) == [b"1", b"2", b"3"]
 
@@ -302,9 +302,9 @@ def test_namespace_is_supported(cluster: LocalCluster) -> None:
     async def main() -> None:
         space = {"namesrv": cluster.namesrv, "namespace": "space"}
         async with aio.Admin(settings=mq.ClientSettings(**space)) as admin:
-            await admin.create_topic("T")
-            await admin.create_group("g")
-            await admin.set_request_mode("g", "T", "POP")
+            await admin.topics.create("T")
+            await admin.groups.create("g")
+            await admin.groups.set_request_mode("g", "T", "POP")
         async with aio.Producer("p", settings=mq.ProducerSettings(**space)) as producer:
             await producer.send(mq.Message("T", b"1"))
         seen: list[tuple[str, bytes, int]] = []

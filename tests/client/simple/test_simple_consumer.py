@@ -137,7 +137,7 @@ def test_group_decides_how_often_a_message_is_delivered_if_the_consumer_does_not
             aio.Admin(namesrv=cluster.namesrv) as admin,
             aio.SimpleConsumer(group, namesrv=cluster.namesrv) as consumer,
         ):
-            await admin.create_group(group, retries=1)
+            await admin.groups.create(group, retries=1)
             consumer.subscribe(topic)
             for times in range(2):
                 (found,) = await consumer.receive(invisible=60.0, wait=10.0)
@@ -158,7 +158,7 @@ def test_dead_letter_that_cannot_be_stored_does_not_lose_the_other_messages(
             aio.Admin(namesrv=cluster.namesrv) as admin,
             aio.SimpleConsumer(group, namesrv=cluster.namesrv, max_reconsume_times=0) as consumer,
         ):
-            await admin.create_topic(dead, queues=1, perm=4)
+            await admin.topics.create(dead, queues=1, perm=4)
             consumer.subscribe(topic)
             await asyncio.to_thread(send, cluster, topic, b"bad")
             (bad,) = await consumer.receive(invisible=60.0)
@@ -174,11 +174,11 @@ def test_dead_letter_that_cannot_be_stored_does_not_lose_the_other_messages(
                 return found == {b"1", b"2"} and "could not be settled (dead_letter)" in caplog.text
 
             await until(received)
-            await admin.set_topic_perm(dead, 6)
+            await admin.topics.set_perm(dead, 6)
 
             async def moved() -> bool:
                 await consumer.receive(wait=0.2)
-                return [one.body for one in await admin.dead_letters(group)] == [b"bad"]
+                return [one.body for one in await admin.dead_letters.list(group)] == [b"bad"]
 
             await until(moved)
 
@@ -200,8 +200,8 @@ def test_dead_letter_that_is_sent_again_is_received_again(cluster: LocalCluster,
                 (bad,) = await consumer.receive(invisible=60.0)
                 assert (bad.body, bad.topic, bad.reconsume_times) == (b"bad", topic, 0)
                 await consumer.dead_letter(bad)
-                letter = (await admin.dead_letters(group))[-1]
-                await admin.resend_dead_letter(group, letter)
+                letter = (await admin.dead_letters.list(group))[-1]
+                await admin.dead_letters.resend_one(group, letter)
             (bad,) = await consumer.receive(invisible=60.0)
             assert bad.body == b"bad"
             await consumer.ack(bad)
@@ -212,14 +212,14 @@ def test_dead_letter_that_is_sent_again_is_received_again(cluster: LocalCluster,
 async def _waits_for_retry(admin: aio.Admin, group: str, topic: str) -> bool:
     """Whether a message of the topic became visible again."""
     retries = pop_retry_topic(group, topic)
-    if retries not in await admin.topic_list(system=True):
+    if retries not in await admin.topics.list(system=True):
         return False
-    return any(status.max_offset for status in await admin.topic_status(retries))
+    return any(status.max_offset for status in await admin.topics.status(retries))
 
 
 async def _dead_letters(admin: aio.Admin, consumer: aio.SimpleConsumer, group: str) -> bool:
     assert await consumer.receive(wait=0.2) == [], "it was delivered too often"
-    return dlq_topic(group) in await admin.topic_list(system=True)
+    return dlq_topic(group) in await admin.topics.list(system=True)
 
 
 async def _is(found, wanted: list[bytes]) -> bool:  # type: ignore[no-untyped-def]
@@ -268,7 +268,7 @@ def test_topic_that_is_missing_does_not_hold_up_the_others(
             for one in ("Nowhere", gone, topic):
                 consumer.subscribe(one)
             assert await consumer.receive(wait=0.0) == []
-            await admin.delete_topic(gone)
+            await admin.topics.delete(gone)
             assert await consumer.receive(wait=0.0) == []
             waiting = asyncio.ensure_future(consumer.receive(wait=20.0))
             await asyncio.to_thread(send, cluster, topic, b"1")

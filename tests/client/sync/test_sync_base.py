@@ -273,8 +273,8 @@ def test_closing_in_its_own_loop_does_not_wait(cluster: FakeCluster) -> None:
 
 def test_admin_and_pull_consumer_work(cluster: FakeCluster) -> None:
     with mq.Admin(cluster.namesrv) as admin:
-        admin.create_topic("New", 3)
-        assert admin.topic_list() == ["New", "T"]
+        admin.topics.create("New", 3)
+        assert admin.topics.list() == ["New", "T"]
     with mq.PullConsumer("g", namesrv=cluster.namesrv) as consumer:
         queue = consumer.queues("New")[0]
         assert consumer.fetch_raw(queue, 0).count == 0

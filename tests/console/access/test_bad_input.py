@@ -59,7 +59,7 @@ def test_topic_deleted_while_its_page_is_open_is_reported(
     monkeypatch.setattr("sparrowmq.console.answers.LIVE_SECONDS", 0.2)
     monkeypatch.setattr("sparrowmq.console.answers.STOP_LOOK_SECONDS", 0.1)
     with mq.Admin(namesrv=cluster.namesrv) as brokers:
-        brokers.create_topic("Vanishing", queues=1)
+        brokers.topics.create("Vanishing", queues=1)
     until_sync(lambda: "Vanishing" in admin.page("/topics").text)
     form = admin.post(
         "/topics/Vanishing/change",
@@ -126,7 +126,7 @@ def test_bodies_of_four_mebibytes_give_small_pages(
         mq.Admin(namesrv=cluster.namesrv) as brokers,
         mq.Producer("large", namesrv=cluster.namesrv) as producer,
     ):
-        brokers.create_topic("Large", queues=1)
+        brokers.topics.create("Large", queues=1)
         for body in bodies:
             producer.send(mq.Message("Large", body))
     for offset, body in enumerate(bodies):

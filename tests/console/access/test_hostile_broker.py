@@ -79,10 +79,10 @@ def garbled(
             mq.Admin(namesrv=cluster.namesrv) as admin,
             mq.Producer("p", namesrv=cluster.namesrv) as producer,
         ):
-            admin.create_topic("Garbled", queues=1)
-            admin.create_group("garbled")
+            admin.topics.create("Garbled", queues=1)
+            admin.groups.create("garbled")
             producer.send(mq.Message("Garbled", b"x", keys=["k", MARKUP], tags=MARKUP))
-            admin.commit("garbled", admin.topic_status("Garbled")[0].queue, 0)
+            admin.groups.commit("garbled", admin.topics.status("Garbled")[0].queue, 0)
         assert found.admin.login("admin", found.password).status == 303
         until_sync(lambda: "Garbled" in found.admin.page("/topics").text)
         yield found, cluster

@@ -271,14 +271,14 @@ def behind(cluster: LocalCluster, topic: str, group: str) -> None:
         mq.Admin(namesrv=cluster.namesrv) as admin,
         mq.Producer("walker", namesrv=cluster.namesrv) as producer,
     ):
-        admin.create_topic(topic, queues=1)
-        admin.create_group(group)
+        admin.topics.create(topic, queues=1)
+        admin.groups.create(group)
         for number in range(38, 43):
             producer.send(
                 mq.Message(topic, str(number).encode(), keys=[f"{topic}-{number}", f"order-{number}"])
             )
-        (queue,) = admin.topic_status(topic)
-        admin.commit(group, queue.queue, 3)
+        (queue,) = admin.topics.status(topic)
+        admin.groups.commit(group, queue.queue, 3)
 
 
 def test_walk_find_the_group_that_lags_and_the_reason(page: Any, console: Site) -> None:
@@ -326,14 +326,14 @@ def test_walk_reset_a_group_to_nine_o_clock(page: Any, console: Site, cluster: L
     assert walk.clicks < 5
 
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        until_sync(lambda: [one.consumer_offset for one in admin.group_progress("bills")] == [0])
+        until_sync(lambda: [one.consumer_offset for one in admin.groups.progress("bills")] == [0])
 
 
 def test_message_is_sent_found_and_traced(page: Any, console: Site, cluster: LocalCluster) -> None:
     """From the topic's newest messages to one of them and its history; the form shows the fields of the
     selected mode."""
     with mq.Admin(namesrv=cluster.namesrv) as brokers:
-        brokers.create_topic("Followed", queues=1)
+        brokers.topics.create("Followed", queues=1)
     page.goto(f"{console.started.url}/tail/Followed")
     page.locator(".empty").wait_for()
     with mq.Producer("followed", namesrv=cluster.namesrv) as producer:

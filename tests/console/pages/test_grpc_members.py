@@ -28,7 +28,7 @@ def parcels(cluster: LocalCluster) -> Iterator[None]:
         mq.Admin(namesrv=cluster.namesrv) as admin,
         mq.Producer("parcels", namesrv=cluster.namesrv) as producer,
     ):
-        admin.create_topic(TOPIC, queues=1)
+        admin.topics.create(TOPIC, queues=1)
         for number in range(SENT):
             producer.send(mq.Message(TOPIC, str(number).encode()))
     yield

@@ -24,20 +24,20 @@ MARKUP = "<script>alert(1)</script>"
 def guarded(console: Site, cluster: LocalCluster) -> Iterator[mq.Admin]:
     """A topic whose two messages are held for a group, one queue of which has an owner."""
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        admin.create_topic(TOPIC, queues=1)
-        admin.create_group(GROUP)
+        admin.topics.create(TOPIC, queues=1)
+        admin.groups.create(GROUP)
         with mq.Producer("guards", namesrv=cluster.namesrv) as producer:
             for _ in range(2):
                 producer.send(mq.Message(TOPIC, b"x"))
-        admin.hold_messages(TOPIC, GROUP, hours=24)
+        admin.holds.set(TOPIC, GROUP, hours=24)
         grant = QueueGrant(TOPIC, "broker-a", 0, 7, owner="archive@1")
         pause = PauseRule("Other", until=0, reason=MARKUP)
-        admin.set_group_policy(
+        admin.policies.set(
             GroupPolicy(GROUP, revision=3, members=["archive@1", MARKUP], queues=[grant], pauses=[pause])
         )
         yield admin
-        admin.release_messages(TOPIC)
-        admin.delete_group_policy(GROUP)
+        admin.holds.delete(TOPIC)
+        admin.policies.delete(GROUP)
 
 
 def test_holds_are_on_the_pages_of_brokers_and_of_their_topic(
@@ -71,7 +71,7 @@ def test_hold_that_gave_way_is_shown_with_its_reason(
 def test_messages_are_held_and_released_with_a_preview_and_an_audit_entry(
     guarded: mq.Admin, console: Site, admin: Reader, cluster: LocalCluster
 ) -> None:
-    guarded.create_topic("HeldHere", queues=2)
+    guarded.topics.create("HeldHere", queues=2)
     with mq.Producer("held-here", namesrv=cluster.namesrv) as producer:
         for _ in range(3):
             producer.send(mq.Message("HeldHere", b"x"))
@@ -106,12 +106,12 @@ def test_messages_are_held_and_released_with_a_preview_and_an_audit_entry(
 def test_hold_that_another_user_changed_meanwhile_is_shown_again(guarded: mq.Admin, admin: Reader) -> None:
     path, fields = f"/topics/{TOPIC}/hold", {"group": GROUP, "hours": "12", "size_max": "0"}
     seen = admin.post(path, fields | {"csrf": admin.page(path).hidden("csrf"), "step": "look"})
-    guarded.hold_messages(TOPIC, GROUP, hours=36)
+    guarded.holds.set(TOPIC, GROUP, hours=36)
     late = {name: seen.hidden(name) for name in ("csrf", "stamp")} | {"step": "do", "reason": "late"}
     answer = admin.post(path, fields | late)
     assert answer.status == 409 and "at most 36 hours" in answer.words
-    assert [one.hours for one in guarded.holds() if one.topic == TOPIC] == [36]
-    guarded.hold_messages(TOPIC, GROUP, hours=24)
+    assert [one.hours for one in guarded.holds.list() if one.topic == TOPIC] == [36]
+    guarded.holds.set(TOPIC, GROUP, hours=24)
 
 
 def test_viewer_sees_no_form_of_holds(guarded: mq.Admin, console: Site, viewer: Reader) -> None:
@@ -120,7 +120,7 @@ def test_viewer_sees_no_form_of_holds(guarded: mq.Admin, console: Site, viewer: 
     fields = {"csrf": viewer.page("/").hidden("csrf"), "group": GROUP, "hours": "1", "size_max": "0"}
     seen = viewer.post(path, fields | {"step": "look"})
     answer = viewer.post(path, fields | {"step": "do", "stamp": seen.hidden("stamp"), "reason": "mine"})
-    assert answer.status == 403 and [one.hours for one in guarded.holds() if one.topic == TOPIC] == [24]
+    assert answer.status == 403 and [one.hours for one in guarded.holds.list() if one.topic == TOPIC] == [24]
 
 
 def test_fences_of_a_group_are_those_that_the_brokers_enforce(

@@ -57,8 +57,8 @@ def test_broker_is_written_to_closed_drained_and_reopened() -> None:
         with LocalCluster(timer_wheel_enable=True) as local:
             cluster = observed(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
-                await admin.create_topic("T", queues=2)
-                await admin.create_topic("R", queues=1, perm=4)
+                await admin.topics.create("T", queues=2)
+                await admin.topics.create("R", queues=1, perm=4)
                 async with aio.Producer("p", namesrv=local.namesrv) as producer:
                     for number in range(3):
                         await producer.send(
@@ -76,9 +76,9 @@ def test_broker_is_written_to_closed_drained_and_reopened() -> None:
                 await cluster.write("broker-a")
                 assert await cluster.only_at("broker-a") == ["T"]
                 assert not (await cluster.backlog("broker-a")).groups
-                await admin.create_group("g")
-                await admin.commit("g", mq.MessageQueue("T", "broker-a", 0), 1)
-                await admin.create_topic("%RETRY%never", queues=1)
+                await admin.groups.create("g")
+                await admin.groups.commit("g", mq.MessageQueue("T", "broker-a", 0), 1)
+                await admin.topics.create("%RETRY%never", queues=1)
                 async with aio.Producer("q", namesrv=local.namesrv) as producer:
                     retry = mq.MessageQueue("%RETRY%never", "broker-a", 0)
                     await producer.send(mq.Message("%RETRY%never", b"again"), queue=retry)
@@ -86,7 +86,7 @@ def test_broker_is_written_to_closed_drained_and_reopened() -> None:
                 assert await cluster.permission("broker-a") == 4
 
                 async def perms() -> list[int]:
-                    routes = [await admin.topic_route(topic) for topic in ("T", "R")]
+                    routes = [await admin.topics.route(topic) for topic in ("T", "R")]
                     return [route.queues[0].perm for route in routes]
 
                 await until(lambda: _is(perms, [4, 4]))
@@ -117,11 +117,11 @@ def test_broker_without_dynamic_settings_is_closed_at_the_name_servers(
         with LocalCluster() as local:
             cluster = observed(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
-                await admin.create_topic("T", queues=1)
+                await admin.topics.create("T", queues=1)
                 monkeypatch.setattr(aio.Admin, "change_broker_settings", refuse)
                 for permission in (4, 6):
                     await cluster.set_permission("broker-a", permission)
-                    assert (await admin.topic_route("T")).queues[0].perm == permission
+                    assert (await admin.topics.route("T")).queues[0].perm == permission
             await cluster.close()
 
     run(main())

@@ -48,13 +48,13 @@ def test_real_cluster_is_queried_once() -> None:
 
     with LocalCluster() as cluster, Admin(namesrv=cluster.namesrv) as admin:
         for name in ("Read", "Alone"):
-            admin.create_topic(name, queues=2)
-        admin.create_group("readers")
-        where = aio.MessageQueue("Read", admin.topic_status("Read")[0].queue.broker_name, 0)
+            admin.topics.create(name, queues=2)
+        admin.groups.create("readers")
+        where = aio.MessageQueue("Read", admin.topics.status("Read")[0].queue.broker_name, 0)
         with Producer("writers", namesrv=cluster.namesrv) as producer:
             for _ in range(3):
                 producer.send(Message("Read", b"x"), queue=where)
-        admin.commit("readers", where, 1)
+        admin.groups.commit("readers", where, 1)
         run(look(cluster.namesrv))
 
 

@@ -45,8 +45,8 @@ def test_hanging_or_failing_handlers_and_returned_messages_are_detected() -> Non
         with LocalCluster() as local:
             cluster = observed(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
-                await admin.create_topic("T", queues=2)
-                await admin.create_group("g")
+                await admin.topics.create("T", queues=2)
+                await admin.groups.create("g")
             async with aio.Producer("p", namesrv=local.namesrv) as producer:
                 for number, body in enumerate((b"hang", b"fail")):
                     await producer.send(mq.Message("T", body), queue=mq.MessageQueue("T", "broker-a", number))
@@ -88,7 +88,7 @@ def test_managed_member_reports_its_generations_and_agrees_with_the_plan() -> No
         with LocalCluster() as local:
             cluster = observed(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
-                await admin.create_topic("T", queues=2)
+                await admin.topics.create("T", queues=2)
                 async with serve_members(admin, host="127.0.0.1", port=0):
                     settings = aio.ConsumerSettings(managed=True)
                     async with aio.PushConsumer("g", namesrv=local.namesrv, settings=settings) as consumer:

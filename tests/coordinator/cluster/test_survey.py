@@ -26,16 +26,16 @@ GIB = 1 << 30
 
 async def prepared(admin: aio.Admin, namesrv: str) -> int:
     """A topic with four messages and a group that has read one; returns the time in between."""
-    await admin.create_topic("T", queues=1)
-    await admin.create_group("g")
+    await admin.topics.create("T", queues=1)
+    await admin.groups.create("g")
     async with aio.Producer("p", namesrv=namesrv) as producer:
         for _ in range(3):
             await producer.send(mq.Message("T", b"x"))
-        last = await admin.topic_status("T")
+        last = await admin.topics.status("T")
         before = last[0].last_update_ms + 1
         await until(lambda: time.time() * 1000 > before + 1)
         await producer.send(mq.Message("T", b"x"))
-    await admin.commit("g", MessageQueue("T", "broker-a", 0), 1)
+    await admin.groups.commit("g", MessageQueue("T", "broker-a", 0), 1)
     return before
 
 
@@ -91,16 +91,16 @@ def test_differing_brokers_of_a_cluster_are_repaired(tmp_path: Path) -> None:
             await second.start()
             survey = asked.survey(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
-                await admin.create_topic("T", queues=4)
-                await admin.create_group("g")
-                one, two = sorted((await admin.cluster_info()).brokers)
-                wide = (await admin.broker_topics(one)).configs["T"]
-                await admin.set_topic_perm("T", 4, broker_name=two)
+                await admin.topics.create("T", queues=4)
+                await admin.groups.create("g")
+                one, two = sorted((await admin.brokers.cluster_info()).brokers)
+                wide = (await admin.brokers.topics(one)).configs["T"]
+                await admin.topics.set_perm("T", 4, broker_name=two)
                 (differs,) = look(await survey.landscape())
                 assert differs.key == f"T {two}"
                 await survey.put_topic(two, wide)
                 assert look(await survey.landscape()) == []
-                await survey.put_group(two, (await admin.broker_groups(one))["g"])
+                await survey.put_group(two, (await admin.brokers.groups(one))["g"])
                 await survey.clear_topic(two, "T")
                 await survey.unlist_topic("T")
                 seen = await survey.landscape(ends=False)
@@ -117,7 +117,7 @@ def test_reading_members_are_found() -> None:
         with LocalCluster() as local:
             survey = asked.survey(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
-                await admin.create_topic("T", queues=1)
+                await admin.topics.create("T", queues=1)
             async with aio.PushConsumer("g", namesrv=local.namesrv) as consumer:
                 consumer.subscribe("T", handler=lambda message: None)
 

@@ -21,8 +21,8 @@ def test_offsets_ages_and_members_of_a_real_cluster_are_read() -> None:
     async def main() -> None:
         with LocalCluster() as local:
             async with aio.Admin(namesrv=local.namesrv) as admin:
-                await admin.create_topic("T", queues=2)
-                await admin.create_group("idle")
+                await admin.topics.create("T", queues=2)
+                await admin.groups.create("idle")
             before = int(time.time() * 1000)
             async with aio.Producer("p", namesrv=local.namesrv) as producer:
                 for _ in range(4):
@@ -32,8 +32,8 @@ def test_offsets_ages_and_members_of_a_real_cluster_are_read() -> None:
                 consumer.subscribe("T", handler=lambda message: None)
                 await until(lambda: _owns(cluster, 2))
                 async with aio.Admin(namesrv=local.namesrv) as admin:
-                    for queue in (await admin.topic_route("T")).subscribe_queues("T"):
-                        await admin.commit("idle", queue, 0)
+                    for queue in (await admin.topics.route("T")).subscribe_queues("T"):
+                        await admin.groups.commit("idle", queue, 0)
                 assert (await cluster.told()).groups["idle"] == []
             places = (await cluster.places(ages=True)).places["idle"]
             assert [place.lag for place in places] == [2, 2]

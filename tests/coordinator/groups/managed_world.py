@@ -110,7 +110,7 @@ class World:
 
     async def owners(self) -> dict[int, tuple[str, int]]:
         """Client id and generation of each queue of the topic, as the broker enforces them."""
-        found = (await self.admin.group_policies(GROUP))["broker-a"].policies
+        found = (await self.admin.policies.list(GROUP))["broker-a"].policies
         return {
             one.queue_id: (one.owner.rpartition("#")[0], one.generation)
             for policy in found

@@ -139,4 +139,4 @@ def test_servers_in_a_child_have_the_clock_they_were_given(tmp_path: Path, clock
 
 async def _create(child: ChildServers) -> None:
     async with aio.Admin(namesrv=child.nameserver_address) as admin:
-        await admin.create_topic(TOPIC, queues=QUEUES)
+        await admin.topics.create(TOPIC, queues=QUEUES)

@@ -98,4 +98,4 @@ def test_messages_that_wait_survive_kill_9(tmp_path: Path) -> None:
 
 async def _create(child: ChildServers) -> None:
     async with aio.Admin(namesrv=child.nameserver_address) as admin:
-        await admin.create_topic(TOPIC, queues=QUEUES)
+        await admin.topics.create(TOPIC, queues=QUEUES)

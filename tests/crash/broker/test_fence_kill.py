@@ -39,7 +39,7 @@ async def _set_until_killed(child: ChildServers, first: int, kill_after: int) ->
             while child.running:
                 if answered - first + 1 == kill_after:
                     asyncio.get_running_loop().call_later(0.002, child.kill)
-                await admin.set_group_policy(policy(answered + 1))
+                await admin.policies.set(policy(answered + 1))
                 answered += 1
     return answered
 
@@ -69,8 +69,8 @@ async def _flow(root: Path) -> None:
     client = RemotingClient()
     try:
         async with aio.Admin(child.nameserver_address) as admin:
-            await admin.create_topic(TOPIC, queues=1)
-            await admin.create_group("fenced")
+            await admin.topics.create(TOPIC, queues=1)
+            await admin.groups.create("fenced")
         answered = 0
         for _ in range(KILLS):
             answered = await _set_until_killed(child, answered + 1, rng.randrange(1, 12))
@@ -78,7 +78,7 @@ async def _flow(root: Path) -> None:
             child = await asyncio.to_thread(start)
             assert await _commit(client, child, answered - 1) == ResponseCode.GENERATION_FENCED
             async with aio.Admin(child.nameserver_address) as admin:
-                (kept,) = (await admin.group_policies("fenced"))["broker-a"].policies
+                (kept,) = (await admin.policies.list("fenced"))["broker-a"].policies
             assert kept in (policy(answered), policy(answered + 1)), "the last answer, or what was under way"
             answered = kept.revision
             assert await _commit(client, child, answered) == ResponseCode.SUCCESS

@@ -57,7 +57,7 @@ async def _flow(root: Path, flush: str) -> None:
     child = await asyncio.to_thread(start)
     try:
         async with aio.Admin(child.nameserver_address) as admin:
-            await admin.create_topic(TOPIC, queues=QUEUES)
+            await admin.topics.create(TOPIC, queues=QUEUES)
         stop = asyncio.Event()
         sending = asyncio.create_task(_send(child.nameserver_address, stop))
         for _ in range(KILLS):

@@ -61,7 +61,7 @@ class Pair:
 
     async def state(self, number: int) -> ReplicaState | None:
         try:
-            return await self.admin.replica_state(self.address(number), timeout=1.0)
+            return await self.admin.replicas.state(self.address(number), timeout=1.0)
         except TransportError:
             return None
 
@@ -82,7 +82,7 @@ class Pair:
         if is_current and wanted != self.members:
             self.number, self.members = self.number + 1, wanted
         orders = self._orders(self.master, MASTER, lease_from=known.stamp, run=known.run)
-        await self.admin.set_replica_role(self.address(self.master), orders, timeout=1.0)
+        await self.admin.replicas.set_role(self.address(self.master), orders, timeout=1.0)
 
     async def _renew(self) -> None:
         while True:
@@ -115,7 +115,7 @@ class Pair:
 
         async def told() -> bool:
             try:
-                await self.admin.set_replica_role(
+                await self.admin.replicas.set_role(
                     self.address(number), self._orders(number, SLAVE), timeout=1.0
                 )
             except TransportError:

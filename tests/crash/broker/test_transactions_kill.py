@@ -117,4 +117,4 @@ def test_transactions_survive_kill_9(tmp_path: Path) -> None:
 
 async def _create(child: ChildServers) -> None:
     async with aio.Admin(namesrv=child.nameserver_address) as admin:
-        await admin.create_topic(TOPIC, queues=4)
+        await admin.topics.create(TOPIC, queues=4)

@@ -107,7 +107,7 @@ def test_a_group_goes_on_until_its_leases_end_and_again_when_the_database_is_bac
             line = stack.enter_context(Line(parsed.host, parsed.port))
             over = parsed.set(port=line.port).render_as_string(hide_password=False)
             api = stack.enter_context(coordinator(over, world.namesrv, errors))
-            await until(lambda: world.admin.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY))
+            await until(lambda: world.admin.name_servers.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY))
             one = await stack.enter_async_context(world.member("one"))
             two = await stack.enter_async_context(world.member("two"))
             await until(lambda: share(one, two))

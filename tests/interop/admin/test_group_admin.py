@@ -37,8 +37,8 @@ def consumed(
 ) -> MessageQueue:
     """Have group `name` consume 6 messages of a topic with one queue, and leave."""
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        admin.create_topic(name, 1)
-        (queue,) = (status.queue for status in admin.topic_status(name))
+        admin.topics.create(name, 1)
+        (queue,) = (status.queue for status in admin.topics.status(name))
     with mq.Producer("movers", namesrv=cluster.namesrv) as producer:
         for number in range(6):
             producer.send(Message(name, b"%d" % number))
@@ -52,14 +52,14 @@ def consume(
     """Let a member come, consume 6 messages, tell so when it is asked, and go; its offset is stored."""
 
     def at(offset: int) -> bool:
-        (member,) = admin.group_status(name)
+        (member,) = admin.groups.status(name)
         return member.info is not None and member.info.queues[queue].commit_offset == offset
 
     with mq.Admin(namesrv=cluster.namesrv) as admin:
         with clients.consumer(cluster.namesrv, name, {name: "*"}) as consumer:
             assert sorted(message.body for message in consumer.wait(6)) == [b"%d" % n for n in range(6)]
             until_sync(lambda: at(6))
-        until_sync(lambda: admin.committed(name, queue) == 6)
+        until_sync(lambda: admin.groups.committed(name, queue) == 6)
 
 
 @pytest.mark.proves("client:F-04")
@@ -69,10 +69,10 @@ def test_a_group_that_is_offline_is_moved_by_time(
 ) -> None:
     queue = consumed(cluster, request.getfixturevalue(clients), name)
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        assert admin.reset_offsets(name, name, "first") == {queue: 0}
+        assert admin.groups.reset(name, name, "first") == {queue: 0}
         consume(cluster, request.getfixturevalue(clients), name, queue)
-        assert admin.reset_offsets(name, name, datetime.now(UTC) - FAR) == {queue: 0}
-        assert admin.reset_offsets(name, name, "last") == {queue: 6}
+        assert admin.groups.reset(name, name, datetime.now(UTC) - FAR) == {queue: 0}
+        assert admin.groups.reset(name, name, "last") == {queue: 6}
 
 
 def test_offsets_are_cloned(
@@ -80,8 +80,8 @@ def test_offsets_are_cloned(
 ) -> None:
     queue = consumed(cluster, request.getfixturevalue("our_clients"), name)
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        assert admin.clone_offsets(name, f"{name}_2", name) == {queue: 6}
-        assert admin.committed(f"{name}_2", queue) == 6
+        assert admin.groups.clone_offsets(name, f"{name}_2", name) == {queue: 6}
+        assert admin.groups.committed(f"{name}_2", queue) == 6
 
 
 @pytest.mark.parametrize("clients", ["driver", "our_clients"])
@@ -89,45 +89,45 @@ def test_members_are_named_with_what_they_subscribe_to(
     request: pytest.FixtureRequest, cluster: ApacheCluster | LocalCluster, clients: str, name: str
 ) -> None:
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        admin.create_topic(name, 1)
+        admin.topics.create(name, 1)
         with request.getfixturevalue(clients).consumer(cluster.namesrv, name, {name: "a"}):
-            until_sync(lambda: admin.group_connections(name))
-            found = admin.group_connections(name)
+            until_sync(lambda: admin.groups.connections(name))
+            found = admin.groups.connections(name)
             assert found is not None
             assert found.subscriptions[name].expression == "a"
             assert [member.language for member in found.members] == [
                 {"driver": "JAVA", "our_clients": "PYTHON"}[clients]
             ]
-        until_sync(lambda: admin.group_connections(name) is None)
+        until_sync(lambda: admin.groups.connections(name) is None)
 
 
 def test_groups_and_values(cluster: ApacheCluster | LocalCluster, name: str) -> None:
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        admin.create_group(name, retries=3)
-        assert [config.retry_max_times for config in admin.group_config(name).values()] == [3]
-        admin.delete_group(name)
-        assert admin.group_config(name) == {}
-        admin.put_value("space", name, "1")
-        assert admin.value("space", name) == "1"
-        assert admin.values("space")[name] == "1"
-        admin.delete_value("space", name)
-        assert admin.value("space", name) is None
+        admin.groups.create(name, retries=3)
+        assert [config.retry_max_times for config in admin.groups.config(name).values()] == [3]
+        admin.groups.delete(name)
+        assert admin.groups.config(name) == {}
+        admin.name_servers.set_value("space", name, "1")
+        assert admin.name_servers.value("space", name) == "1"
+        assert admin.name_servers.values("space")[name] == "1"
+        admin.name_servers.delete_value("space", name)
+        assert admin.name_servers.value("space", name) is None
 
 
 def test_a_broker_takes_no_more_messages_for_a_while(
     cluster: ApacheCluster | LocalCluster, name: str
 ) -> None:
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        admin.create_topic(name, 1)
-        (broker,) = admin.broker_list()
-        assert admin.wipe_write_perm(broker.broker_name) > 0
+        admin.topics.create(name, 1)
+        (broker,) = admin.brokers.list()
+        assert admin.name_servers.wipe_write_perm(broker.broker_name) > 0
         try:
-            assert [queues.perm for queues in admin.topic_route(name).queues] == [4]
+            assert [queues.perm for queues in admin.topics.route(name).queues] == [4]
         finally:
-            assert admin.add_write_perm(broker.broker_name) > 0
-        assert [queues.perm for queues in admin.topic_route(name).queues] == [6]
-        assert admin.set_topic_perm(name, 4) == [broker.broker_name]
-        until_sync(lambda: [queues.perm for queues in admin.topic_route(name).queues] == [4])
+            assert admin.name_servers.add_write_perm(broker.broker_name) > 0
+        assert [queues.perm for queues in admin.topics.route(name).queues] == [6]
+        assert admin.topics.set_perm(name, 4) == [broker.broker_name]
+        until_sync(lambda: [queues.perm for queues in admin.topics.route(name).queues] == [4])
 
 
 def mqadmin(driver: JavaDriver, cluster: ApacheCluster | LocalCluster, *arguments: str) -> str:
@@ -141,7 +141,7 @@ def test_mqadmin_sees_and_moves_our_consumers(
     driver: JavaDriver, our_clients: OurClients, cluster: ApacheCluster | LocalCluster, name: str
 ) -> None:
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        admin.create_topic(name, 1)
+        admin.topics.create(name, 1)
     with mq.Producer("movers", namesrv=cluster.namesrv) as producer:
         for number in range(6):
             producer.send(Message(name, b"%d" % number))

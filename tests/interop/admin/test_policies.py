@@ -28,12 +28,12 @@ def admin(ours: LocalCluster) -> Iterator[mq.Admin]:
 
 
 def ids(admin: mq.Admin, group: str) -> list[str]:
-    found = admin.group_connections(group)
+    found = admin.groups.connections(group)
     return [] if found is None else sorted(one.client_id for one in found.members)
 
 
 def stored(admin: mq.Admin, group: str, topic: str) -> int:
-    return sum(place.broker_offset for place in admin.group_progress(group, topic))
+    return sum(place.broker_offset for place in admin.groups.progress(group, topic))
 
 
 def holds(consumer: JavaConsumer) -> int:
@@ -52,19 +52,19 @@ def test_two_java_members_are_steered_by_lists_pauses_and_maximum(
         with driver.consumer(ours.namesrv, group, subscriptions) as two:
             until_sync(lambda: (holds(one), holds(two)) == (2, 2), SECONDS)
             (second,) = set(ids(admin, group)) - {first}
-            admin.set_group_policy(mq.GroupPolicy(group, members=[second, first], maximum=1))
+            admin.policies.set(mq.GroupPolicy(group, members=[second, first], maximum=1))
             until_sync(lambda: (holds(one), holds(two)) == (0, 4), SECONDS)
             pause = mq.PauseRule(name, reason="repair")
-            admin.set_group_policy(mq.GroupPolicy(group, revision=2, members=[first], pauses=[pause]))
+            admin.policies.set(mq.GroupPolicy(group, revision=2, members=[first], pauses=[pause]))
             until_sync(lambda: (holds(one), holds(two)) == (4, 0), SECONDS)
             with mq.Producer(f"{name}_p", namesrv=ours.namesrv) as producer:
                 for number in range(8):
                     producer.send(mq.Message(name, b"%d" % number))
             until_sync(lambda: stored(admin, group, name) == 8, SECONDS)
             assert one.received() == two.received() == []
-            admin.set_group_policy(mq.GroupPolicy(group, revision=3, members=[first]))
+            admin.policies.set(mq.GroupPolicy(group, revision=3, members=[first]))
             assert len(one.wait(8)) == 8
-            admin.set_group_policy(mq.GroupPolicy(group, revision=4, members=[]))
+            admin.policies.set(mq.GroupPolicy(group, revision=4, members=[]))
             until_sync(lambda: (holds(one), holds(two)) == (0, 0), SECONDS)
 
 
@@ -81,18 +81,18 @@ def test_java_members_that_ask_get_the_plan_and_are_kept_from_fenced_queues(
         ]
 
     # A member whose broker has no answer in its first moments divides queues itself for ever.
-    admin.set_group_policy(mq.GroupPolicy(group, queues=grants(1, "", "", "")))
+    admin.policies.set(mq.GroupPolicy(group, queues=grants(1, "", "", "")))
     with driver.consumer(ours.namesrv, group, subscriptions, asks_broker=True) as one:
         until_sync(lambda: len(ids(admin, group)) == 1)
         (first,) = ids(admin, group)
-        admin.set_group_policy(mq.GroupPolicy(group, revision=2, queues=grants(2, first, "ours", first)))
+        admin.policies.set(mq.GroupPolicy(group, revision=2, queues=grants(2, first, "ours", first)))
         with driver.consumer(ours.namesrv, group, subscriptions, asks_broker=True) as two:
             until_sync(lambda: [queue.queue_id for queue in one.assigned()] == [0, 2], SECONDS)
             until_sync(lambda: len(ids(admin, group)) == 2)
             (second,) = set(ids(admin, group)) - {first}
             moved = grants(3, first, "ours", second)
             moved[0] = grants(2, first)[0]
-            admin.set_group_policy(mq.GroupPolicy(group, revision=3, queues=moved))
+            admin.policies.set(mq.GroupPolicy(group, revision=3, queues=moved))
             until_sync(lambda: [queue.queue_id for queue in two.assigned()] == [2], SECONDS)
             until_sync(lambda: [queue.queue_id for queue in one.assigned()] == [0], SECONDS)
             with mq.Producer(f"{name}_p", namesrv=ours.namesrv) as producer:
@@ -102,7 +102,7 @@ def test_java_members_that_ask_get_the_plan_and_are_kept_from_fenced_queues(
                     )
             assert [message.body for message in one.wait(1)] == [b"0"]
             assert [message.body for message in two.wait(1)] == [b"2"]
-        admin.delete_group_policy(group)
+        admin.policies.delete(group)
 
 
 def test_java_members_follow_the_rules_of_their_group_and_keep_off_managed_ones(
@@ -135,7 +135,7 @@ def test_java_members_follow_the_rules_of_their_group_and_keep_off_managed_ones(
                         await until(lambda: len(ours_member.assignment) >= 4, SECONDS)
                         await until(lambda: holds(one) == 0, SECONDS)
                         assert await rule(AdmissionRules(maximum=2)) == [], "it is managed"
-                await asked.delete_group_policy(group)
+                await asked.policies.delete(group)
                 await until(lambda: holds(one) == 4, SECONDS)
 
         run(main())

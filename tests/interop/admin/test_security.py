@@ -120,7 +120,7 @@ def consume(side: Any, topic: str, group: str, **settings: Any) -> list[tuple[st
 def create_topic(topic: str, **settings: Any) -> None:
     async def main() -> None:
         async with aio.Admin(settings=ClientSettings(**settings)) as admin:
-            await admin.create_topic(topic, 2)
+            await admin.topics.create(topic, 2)
 
     run(main())
 
@@ -240,7 +240,7 @@ def test_one_name_space(
 
     async def topics() -> list[str]:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            return await admin.topic_list(system=True)
+            return await admin.topics.list(system=True)
 
     assert {f"INST1%{name}", f"%RETRY%INST1%{name}"} <= set(run(topics()))
 
@@ -261,19 +261,19 @@ def test_users_are_administered_the_same_way_everywhere(
         return run(main())
 
     async def begin(admin: aio.Admin) -> list[Any]:
-        await admin.create_user(name, "first1234")
-        await admin.grant(name, [f"Topic:{name}"], ["Pub", "Get"], sources=["127.0.0.1"])
-        await admin.grant(name, ["Group:*"], ["Sub"], allow=False)
-        return [await admin.users(name), await admin.grants(name)]
+        await admin.users.create(name, "first1234")
+        await admin.users.grant(name, [f"Topic:{name}"], ["Pub", "Get"], sources=["127.0.0.1"])
+        await admin.users.grant(name, ["Group:*"], ["Sub"], allow=False)
+        return [await admin.users.list(name), await admin.users.grants(name)]
 
     async def change(admin: aio.Admin) -> list[Any]:
-        await admin.update_user(name, enabled=False)
-        await admin.revoke(name, "Group:*")
-        return [await admin.users(name), await admin.grants(name)]
+        await admin.users.update(name, enabled=False)
+        await admin.users.revoke(name, "Group:*")
+        return [await admin.users.list(name), await admin.users.grants(name)]
 
     async def end(admin: aio.Admin) -> list[Any]:
-        await admin.delete_user(name)
-        return [await admin.users(name), await admin.grants(name)]
+        await admin.users.delete(name)
+        return [await admin.users.list(name), await admin.users.grants(name)]
 
     user, grants = administer(begin)
     assert user == [AccessUser(name, super_user=False, enabled=True)]
@@ -312,10 +312,10 @@ def with_accounts(name: str) -> Iterator[tuple[Any, Any, Any]]:
         async def users() -> None:
             async with aio.Admin(settings=ClientSettings(**where, **ROOT)) as admin:
                 for who in (producer, consumer):
-                    await admin.create_user(who["access_key"], who["secret_key"])
-                await admin.grant("producer", [f"Topic:{name}"], ["Pub"])
-                await admin.grant("consumer", [f"Topic:{name}", f"Group:{name}"], ["Sub"])
-                await admin.grant("consumer", [f"Topic:{REPLIES}"], ["Pub"])
+                    await admin.users.create(who["access_key"], who["secret_key"])
+                await admin.users.grant("producer", [f"Topic:{name}"], ["Pub"])
+                await admin.users.grant("consumer", [f"Topic:{name}", f"Group:{name}"], ["Sub"])
+                await admin.users.grant("consumer", [f"Topic:{REPLIES}"], ["Pub"])
 
         run(users())
         yield where, producer, consumer

@@ -76,17 +76,17 @@ def test_apache_s_broker_is_checked_drained_and_given_back(
         step(database, service, checks=1, settle_seconds=0)
 
     def perm() -> int:
-        return admin.topic_route(name).queues[0].perm
+        return admin.topics.route(name).queues[0].perm
 
     with mq.Admin(apache.namesrv) as admin:
-        admin.create_topic(name, queues=1)
-        admin.create_group(group)
-        (broker,) = {one.broker_name for one in admin.broker_list()}
+        admin.topics.create(name, queues=1)
+        admin.groups.create(group)
+        (broker,) = {one.broker_name for one in admin.brokers.list()}
         queue = mq.MessageQueue(name, broker, 0)
         with mq.Producer(f"{name}_p", namesrv=apache.namesrv) as producer:
             for _ in range(3):
                 producer.send(mq.Message(name, b"x"), queue=queue)
-        admin.commit(group, queue, 0)
+        admin.groups.commit(group, queue, 0)
         check()
         with database.read() as connection:
             (seen,) = drains.known(connection)
@@ -135,8 +135,8 @@ def test_java_s_members_that_hang_or_fail_are_seen(
         return {one.rule: one.text for one in found}
 
     with mq.Admin(namesrv) as admin:
-        admin.create_topic(name, queues=2)
-        (broker,) = {one.broker_name for one in admin.broker_list()}
+        admin.topics.create(name, queues=2)
+        (broker,) = {one.broker_name for one in admin.brokers.list()}
     with mq.Producer(f"{name}_p", namesrv=namesrv) as producer:
         producer.send(mq.Message(name, b"hang"), queue=mq.MessageQueue(name, broker, 0))
         step(database, service)
@@ -168,7 +168,7 @@ def test_dead_letters_of_java_s_members_are_counted(
         with mq.Producer(f"{name}_p", namesrv=ours.namesrv) as producer, mq.Admin(ours.namesrv) as admin:
 
             def dead() -> int:
-                return next((one.messages for one in admin.dead_letter_groups() if one.group == group), 0)
+                return next((one.messages for one in admin.dead_letters.groups() if one.group == group), 0)
 
             producer.send(mq.Message(name, b"fail"))
             until_sync(lambda: dead() == 1, SECONDS)

@@ -21,14 +21,14 @@ def test_apaches_broker_is_seen_and_mended(apache: ApacheCluster, name: str) -> 
     async def main() -> None:
         survey = asked.survey(apache.namesrv)
         async with aio.Admin(namesrv=apache.namesrv) as admin:
-            await admin.create_topic(name, queues=1)
-            await admin.create_group(name)
-            (broker,) = (await admin.cluster_info()).brokers
+            await admin.topics.create(name, queues=1)
+            await admin.groups.create(name)
+            (broker,) = (await admin.brokers.cluster_info()).brokers
             queue = MessageQueue(name, broker, 0)
             async with aio.Producer("upkeep", namesrv=apache.namesrv) as producer:
                 for _ in range(3):
                     await producer.send(mq.Message(name, b"x"))
-            await admin.commit(name, queue, 1)
+            await admin.groups.commit(name, queue, 1)
 
             (log,) = (await survey.disks()).logs
             assert (log.name, log.rules.delete_hours) == (broker, {4})
@@ -46,7 +46,7 @@ def test_apaches_broker_is_seen_and_mended(apache: ApacheCluster, name: str) -> 
             assert name in land.brokers[0].groups
             assert all(name in topics for topics in land.listed.values())
             assert [one for one in look(land) if name in one.key] == []
-            await admin.commit(name, queue, 99)
+            await admin.groups.commit(name, queue, 99)
             (beyond,) = (one for one in look(await survey.landscape()) if name in one.key)
             assert (beyond.kind, beyond.repair and beyond.repair.arguments["offset"]) == ("offset-beyond", 3)
             await survey.set_offset(name, queue, 3)

@@ -53,8 +53,8 @@ class Stage:
 
         async def main() -> None:
             async with aio.Admin(namesrv=self.peer.namesrv) as admin:
-                await admin.create_topic(self.topic, 2, attributes={"message.type": kind})
-                await admin.create_group(self.topic, ordered=ordered, retries=retries)
+                await admin.topics.create(self.topic, 2, attributes={"message.type": kind})
+                await admin.groups.create(self.topic, ordered=ordered, retries=retries)
 
         run(main())
 
@@ -110,7 +110,7 @@ class Stage:
         async def main() -> int:
             async with aio.Admin(namesrv=self.peer.namesrv) as admin:
                 try:
-                    return sum(one.max_offset - one.min_offset for one in await admin.topic_status(topic))
+                    return sum(one.max_offset - one.min_offset for one in await admin.topics.status(topic))
                 except SparrowError:
                     return 0
 
@@ -291,7 +291,7 @@ def _filters(on: Stage) -> None:
 def _create_group(peer: Peer, name: str) -> None:
     async def main() -> None:
         async with aio.Admin(namesrv=peer.namesrv) as admin:
-            await admin.create_group(name)
+            await admin.groups.create(name)
 
     run(main())
 

@@ -32,8 +32,8 @@ def test_each_message_is_stored_and_acknowledged(
 
     async def main() -> None:
         async with aio.Admin(namesrv=apache.namesrv) as admin:
-            await admin.create_topic(name, queues=2)
-            await admin.create_group(name)
+            await admin.topics.create(name, queues=2)
+            await admin.groups.create(name)
         async with running(apache.namesrv) as proxy, connected(proxy.address) as client:
             await client.send(message(name, b"first", number=COUNT))
             await client.receive(name, name, long_polling_timeout={"seconds": 5})

@@ -40,7 +40,7 @@ def test_mqadmin_sees_and_asks_a_grpc_consumer(driver: JavaDriver, ours: LocalCl
     async def main() -> None:
         tool = partial(asyncio.to_thread, mqadmin, driver, ours)
         async with aio.Admin(namesrv=ours.namesrv) as admin, running(ours.namesrv) as proxy:
-            await admin.create_topic(name, queues=1)
+            await admin.topics.create(name, queues=1)
             async with consumer_at(proxy, name, f"{name}-1", name) as (client, stream):
                 answers = asyncio.ensure_future(answering(stream))
                 await client.receive(name, name, long_polling_timeout={"seconds": 5})

@@ -75,8 +75,8 @@ def test_apaches_broker_at_our_name_server(
 ) -> None:
     async def create_and_find() -> list[str]:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic(name, queues=2)
-            return sorted(await admin.topic_groups(name))
+            await admin.topics.create(name, queues=2)
+            return sorted(await admin.topics.groups(name))
 
     with ExitStack() as stack:
         cluster = stack.enter_context(LocalCluster())

@@ -133,7 +133,7 @@ def test_a_broker_that_freezes_is_avoided_and_used_again(
 ) -> None:
     namesrv = frozen.cluster.namesrv
     with mq.Admin(namesrv) as admin:
-        admin.create_topic(name, queues=2)
+        admin.topics.create(name, queues=2)
     producer = OurProducer(namesrv, name) if client == "ours" else JavaProducer(driver, namesrv, name)
     try:
         until_sync(lambda: set(producer.send(4)) == {"broker-a", "broker-b"})

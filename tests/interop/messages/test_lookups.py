@@ -64,14 +64,14 @@ class OurLookups:
     def by_key(self, topic: str, key: str) -> list[tuple[int, int, str]]:
         async def work() -> list[ReceivedMessage]:
             async with aio.Admin(namesrv=self._namesrv) as admin:
-                return await admin.query_messages(topic, key)
+                return await admin.messages.query(topic, key)
 
         return sorted(_place(message) for message in self._clients.run(work()))
 
     def by_id(self, topic: str, message_id: str) -> tuple[int, int, str]:
         async def work() -> ReceivedMessage | None:
             async with aio.Admin(namesrv=self._namesrv) as admin:
-                return await admin.message_by_id(topic, message_id)
+                return await admin.messages.get(topic, message_id)
 
         message = self._clients.run(work())
         assert message is not None

@@ -100,7 +100,7 @@ def group(ours: LocalCluster, our_clients: OurClients, name: str, tmp_path: Path
 
     async def create() -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic(name, queues=QUEUES_EACH)
+            await admin.topics.create(name, queues=QUEUES_EACH)
 
     with LocalCluster() as cluster, our_broker(ours, cluster.namesrv, "broker-b", tmp_path) as second:
         our_clients.run(create())

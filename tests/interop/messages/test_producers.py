@@ -239,7 +239,7 @@ def test_the_whole_way_of_a_message_is_told_to_both_sides(
     with mq.Admin(either.namesrv) as admin:
 
         def told(about: str) -> list[tuple[str, str]]:
-            found = admin.trace(about)
+            found = admin.messages.trace(about)
             return sorted(
                 (type(one).__name__.removesuffix("Trace"), getattr(one, "group", "")) for one in found
             )

@@ -198,7 +198,7 @@ def way(request: pytest.FixtureRequest) -> Way:
     driver: JavaDriver = request.getfixturevalue("driver")
     cluster: ApacheCluster | LocalCluster = request.getfixturevalue(servers)
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        (broker,) = admin.broker_list()
+        (broker,) = admin.brokers.list()
     return Way(
         cluster.namesrv,
         broker.broker_name,
@@ -258,7 +258,7 @@ def test_tools_see_what_pollers_do(way: Way, name: str) -> None:
     with way.poller(name, topic=name, expression="a") as poller, mq.Admin(namesrv=way.namesrv) as admin:
         assert take(poller, 5) == list(range(5))
         poller.commit(queue)
-        (member,) = admin.group_status(name)
+        (member,) = admin.groups.status(name)
         assert member.info is not None, member.error
         assert member.info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
         assert [one.topic for one in member.info.subscriptions] == [name]
@@ -330,8 +330,8 @@ def test_classic_consumers_of_both_kinds_share_a_group(
 def test_a_schedule_goes_through_its_queues(request: pytest.FixtureRequest, servers: str, name: str) -> None:
     cluster: ApacheCluster | LocalCluster = request.getfixturevalue(servers)
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        admin.create_topic(name, 2)
-        queues = [status.queue for status in admin.topic_status(name)]
+        admin.topics.create(name, 2)
+        queues = [status.queue for status in admin.topics.status(name)]
         for queue in queues:
             send(cluster.namesrv, queue, range(3))
         found: list[tuple[int, bytes]] = []
@@ -348,7 +348,7 @@ def test_a_schedule_goes_through_its_queues(request: pytest.FixtureRequest, serv
         with schedule:
             until_sync(lambda: len(found) >= 6)
         assert sorted(found) == [(queue, b"%d" % n) for queue in (0, 1) for n in range(3)]
-        until_sync(lambda: [admin.committed(name, queue) for queue in queues] == [3, 3])
+        until_sync(lambda: [admin.groups.committed(name, queue) for queue in queues] == [3, 3])
 
 
 @pytest.mark.proves("client:E-02", "client:A-56")
@@ -359,13 +359,13 @@ def test_a_new_group_of_one_that_only_reads_by_offset(
     """Its heartbeats make the group, as those of Java's consumer do, so that it may commit."""
     cluster: ApacheCluster | LocalCluster = request.getfixturevalue(servers)
     with mq.Admin(namesrv=cluster.namesrv) as admin:
-        admin.create_topic(name, 1)
-        (queue,) = (status.queue for status in admin.topic_status(name))
+        admin.topics.create(name, 1)
+        (queue,) = (status.queue for status in admin.topics.status(name))
         send(cluster.namesrv, queue, range(3))
         with mq.PullConsumer(name, namesrv=cluster.namesrv, settings=SETTINGS) as consumer:
             consumer.commit(queue, 2)
-            assert consumer.committed(queue) == admin.committed(name, queue) == 2
-            connected = admin.group_connections(name)
+            assert consumer.committed(queue) == admin.groups.committed(name, queue) == 2
+            connected = admin.groups.connections(name)
             assert connected is not None
             assert [member.client_id for member in connected.members] == [consumer.client_id]
             assert (connected.consume_type, connected.subscriptions) == ("CONSUME_ACTIVELY", {})
@@ -375,8 +375,8 @@ def test_a_new_group_of_one_that_only_reads_by_offset(
 def test_apaches_broker_takes_the_request_of_lite_pulls(apache: ApacheCluster, name: str) -> None:
     """361 tells polling from classic pulls; a broker that does not know it is asked with 11."""
     with mq.Admin(namesrv=apache.namesrv) as admin:
-        admin.create_topic(name, 1)
-        (queue,) = (status.queue for status in admin.topic_status(name))
+        admin.topics.create(name, 1)
+        (queue,) = (status.queue for status in admin.topics.status(name))
     send(apache.namesrv, queue, range(1))
 
     seen: list[tuple[int, int]] = []

@@ -52,13 +52,13 @@ def test_what_pull_consumers_took_is_told_to_both_sides(
     with mq.Admin(either.namesrv) as admin:
 
         def told() -> list[tuple[str, str]]:
-            found = admin.trace(sent.message_id)
+            found = admin.messages.trace(sent.message_id)
             return sorted(
                 (type(one).__name__.removesuffix("Trace"), getattr(one, "group", "")) for one in found
             )
 
         until_sync(lambda: told() == expected)
-        ends = [one for one in admin.trace(f"{name}_k") if isinstance(one, SubAfterTrace)]
+        ends = [one for one in admin.messages.trace(f"{name}_k") if isinstance(one, SubAfterTrace)]
         assert [(one.success, one.context_code) for one in ends] == [(True, 0)] * 3
     arguments = ["queryMsgTraceById", "-i", sent.message_id, "-n", either.namesrv]
     shown = driver.call("Lookups.mqadmin", arguments=arguments)
@@ -76,7 +76,7 @@ def test_a_clouds_traces_are_read_on_both_sides(
     with mq.Producer(f"{name}_p", settings=settings) as producer:
         ours = producer.send(mq.Message(name, b"hello", keys=f"{name}_k2"))
     with mq.Admin(either.namesrv) as admin:
-        until_sync(lambda: admin.trace(ours.message_id, topic=CLOUD))  # the topic is there
+        until_sync(lambda: admin.messages.trace(ours.message_id, topic=CLOUD))  # the topic is there
     theirs = driver.call("Traces.send", group=f"{name}_javap", keys=f"{name}_k1", **where)
     pulling = mq.PullSettings(namesrv=either.namesrv, trace=True, access_channel="cloud")
     with mq.PullConsumer(f"{name}_pull", settings=pulling) as consumer:
@@ -86,12 +86,14 @@ def test_a_clouds_traces_are_read_on_both_sides(
     with mq.Admin(either.namesrv) as admin:
 
         def kinds(about: str) -> list[str]:
-            found = admin.trace(about, topic=CLOUD)
+            found = admin.messages.trace(about, topic=CLOUD)
             return sorted(type(one).__name__.removesuffix("Trace") for one in found)
 
         for sent in (theirs, ours.message_id):
             until_sync(lambda sent=sent: {"Pub", "SubAfter", "SubBefore"} <= set(kinds(sent)))
-        assert not admin.trace(theirs) and not admin.trace(ours.message_id), "nothing elsewhere"
+        assert not admin.messages.trace(theirs) and not admin.messages.trace(ours.message_id), (
+            "nothing elsewhere"
+        )
         bodies = [one.body.decode() for one in driver.dump(either.namesrv, CLOUD)]
     # Java's consumer read both messages, ours one.
     mine = next(

@@ -85,7 +85,7 @@ def test_every_retry_comes_again_when_a_group_gets_more_retry_queues(
     assert len({one["queue_id"] for one in tries if one["reconsume_times"]}) > 1
     assert lag(driver, ours.namesrv, group) == 0
     with mq.Admin(ours.namesrv) as ours_admin:
-        letters = ours_admin.dead_letters(group, count=len(bodies) + 1)
+        letters = ours_admin.dead_letters.list(group, count=len(bodies) + 1)
     assert {letter.body for letter in letters} == set(bodies)
 
 

@@ -27,9 +27,9 @@ def prepare(namesrv: str, broker: str, name: str) -> Popper:
     popper = Popper(broker, name, f"{name}_g")
     popper.create_topic(4)
     with mq.Admin(namesrv=namesrv) as admin:
-        until_sync(lambda: name in admin.topic_list())
-        admin.create_group(popper.group)
-        admin.set_request_mode(popper.group, name, "POP")
+        until_sync(lambda: name in admin.topics.list())
+        admin.groups.create(popper.group)
+        admin.groups.set_request_mode(popper.group, name, "POP")
     return popper
 
 

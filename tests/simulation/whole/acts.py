@@ -83,7 +83,7 @@ class Acts:
         """Create a topic or give it more queues."""
         topic, queues = TOPICS[number % 2], 1 + number % 3
         if queues > self.queues.get(topic, 0):
-            await self.admin.create_topic(topic, queues=queues)
+            await self.admin.topics.create(topic, queues=queues)
             self.queues[topic] = queues
 
     async def delete(self, number: int) -> None:
@@ -91,7 +91,7 @@ class Acts:
         topic = TOPICS[number % 2]
         self.queues.pop(topic, None)
         try:
-            await self.admin.delete_topic(topic)
+            await self.admin.topics.delete(topic)
         finally:
             self.books.lose("its topic was deleted", topic=topic)
 
@@ -99,14 +99,14 @@ class Acts:
         """Give a topic fewer queues, if nobody loses a message by that."""
         topic = TOPICS[number % 2]
         if self.queues.get(topic, 0) > 1:
-            await self.admin.create_topic(topic, queues=1)
+            await self.admin.topics.create(topic, queues=1)
             self.queues[topic] = 1
 
     async def force(self, number: int) -> None:
         """Give a topic fewer queues, although somebody loses messages by that."""
         topic = TOPICS[number % 2]
         if self.queues.get(topic, 0) > 1:
-            await self.admin.create_topic(topic, queues=1, force=True)
+            await self.admin.topics.create(topic, queues=1, force=True)
             self.queues[topic] = 1
             self.books.lose("its queue was taken away", topic=topic, above=0)
 
@@ -179,13 +179,13 @@ class Acts:
         """Change how often a message is tried again, and in how many queues."""
         group = FAILING[number % len(FAILING)]
         most = (0, 1, 2, 16)[number % 4]
-        for config in (await self.admin.group_config(group)).values():
+        for config in (await self.admin.groups.config(group)).values():
             changed = replace(config, retry_queue_nums=1 + number % 3, retry_max_times=most)
             await self.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, changed.encode())
 
     async def resend(self, number: int) -> None:
         """Give dead letters to their group again."""
-        await self.admin.resend_dead_letters(FAILING[number % len(FAILING)])
+        await self.admin.dead_letters.resend(FAILING[number % len(FAILING)])
 
     async def subscribe(self, number: int) -> None:
         """A group wants other messages from now on."""
@@ -206,7 +206,7 @@ class Acts:
     async def _reset(self, number: int, to: Any) -> None:
         group, topic = GROUPS[number % len(GROUPS)], TOPICS[number % 2]
         if group != BROADCAST:
-            await self.admin.reset_offsets(group, topic, to)
+            await self.admin.groups.reset(group, topic, to)
 
     # The broker
 

@@ -30,14 +30,14 @@ async def _lag(acts: Acts) -> dict[tuple[str, str, int], int]:
     clustering = [group for group in GROUPS if group != BROADCAST]
     for group in clustering:
         try:
-            progress = await acts.admin.group_progress(group)
+            progress = await acts.admin.groups.progress(group)
         except BrokerError:  # nobody of the group was here yet
             continue
         lag |= {(group, row.queue.topic, row.queue.queue_id): row.lag for row in progress}
     # A group that committed nothing in a topic has no lag there. All its messages wait for it.
     known = {(group, topic) for group, topic, _ in lag}
     for topic in acts.queues:
-        for status in await acts.admin.topic_status(topic):
+        for status in await acts.admin.topics.status(topic):
             for group in clustering:
                 if (group, topic) not in known:
                     lag[group, topic, status.queue.queue_id] = status.messages
@@ -46,7 +46,7 @@ async def _lag(acts: Acts) -> dict[tuple[str, str, int], int]:
 
 async def _dead(acts: Acts, group: str) -> set[int]:
     try:
-        letters = await acts.admin.dead_letters(group, count=1000)
+        letters = await acts.admin.dead_letters.list(group, count=1000)
     except ClientError:  # the broker does not know the group
         return set()
     return {int(letter.body) for letter in letters}

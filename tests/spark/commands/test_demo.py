@@ -52,7 +52,7 @@ def test_every_flight_arrives_once_and_again_with_a_running_cluster_left_as_it_w
     with LocalCluster() as cluster:
         demo(700, "--rate", "2000", "--keep", "--namesrv", cluster.namesrv)
         with mq.Admin(cluster.namesrv) as admin:
-            names = [name.rstrip("0123456789_") for name in admin.topic_list()]
+            names = [name.rstrip("0123456789_") for name in admin.topics.list()]
     assert sorted(names) == ["SparrowDemoFlights", "SparrowDemoSummaries"]
     (kept,) = [path for path in tmp_path.iterdir() if path.name.startswith("kept-")]
     assert left(tmp_path) == ["flights.parquet", kept.name, "report.html"]

@@ -64,7 +64,7 @@ def verdict(ledger: Ledger, home: ArchiveDirectory) -> Verdict:
 def held(fleet: Fleet) -> list[str]:
     """Brokers that keep messages until the archive has them."""
     with mq.Admin(fleet.namesrv) as admin:
-        return [hold.broker_name for hold in admin.holds() if hold.group == GROUP]
+        return [hold.broker_name for hold in admin.holds.list() if hold.group == GROUP]
 
 
 def test_a_killed_archive_goes_on_without_gap_or_double_and_new_brokers_hold(tmp_path: Path) -> None:
@@ -116,4 +116,4 @@ def test_a_killed_archive_goes_on_without_gap_or_double_and_new_brokers_hold(tmp
         found = verdict(ledger, home)
         assert (found.faults, found.rows) == ("", 4605)
         with mq.Admin(fleet.namesrv) as admin:
-            assert sum(hold.messages for hold in admin.holds()) == 0
+            assert sum(hold.messages for hold in admin.holds.list()) == 0

@@ -68,7 +68,7 @@ class Cluster:
 
     def _known(self) -> Iterable[str]:
         with mq.Admin(self.namesrv) as admin:
-            return admin.cluster_info().brokers
+            return admin.brokers.cluster_info().brokers
 
     def kill(self, name: str = FIRST) -> None:
         """kill -9."""
@@ -94,14 +94,14 @@ class Cluster:
     def create(self, topic: str, queues: int = QUEUES) -> None:
         """Make a topic on every broker that runs."""
         with mq.Admin(self.namesrv) as admin:
-            admin.create_topic(topic, queues=queues)
+            admin.topics.create(topic, queues=queues)
 
     def remake(self, topic: str) -> None:
         """Delete a topic and make it again, empty."""
         with mq.Admin(self.namesrv) as admin:
-            admin.delete_topic(topic)
-            until_sync(lambda: topic not in admin.topic_list())
-            admin.create_topic(topic, queues=QUEUES)
+            admin.topics.delete(topic)
+            until_sync(lambda: topic not in admin.topics.list())
+            admin.topics.create(topic, queues=QUEUES)
         until_sync(lambda: self.count(topic) == 0)
 
     def fill(self, topic: str, first: int, count: int) -> dict[str, Numbers]:

@@ -102,7 +102,7 @@ def test_a_topic_deleted_under_a_query_ends_it_if_messages_are_unread(
 
     def write(frame: DataFrame, batch: int) -> None:
         collected(frame, batch)
-        topics.admin.delete_topic(topic)
+        topics.admin.topics.delete(topic)
 
     query = (
         stream(spark, options)
@@ -131,8 +131,8 @@ def test_a_topic_that_was_read_to_its_end_may_be_deleted_and_others_are_read_on(
         "startingOffsets": "earliest",
     }
     assert _run(stream(spark, options), checkpoint).texts == numbered(0, 12)
-    topics.admin.delete_topic(topic)
-    until_sync(lambda: topic not in topics.admin.topic_list())
+    topics.admin.topics.delete(topic)
+    until_sync(lambda: topic not in topics.admin.topics.list())
     topics.send(other, 4, first=12)
     assert _run(stream(spark, options), checkpoint).texts == numbered(12, 16)
 
@@ -145,7 +145,7 @@ def test_a_topic_that_gets_fewer_queues_is_read_to_its_end(
     options = topics.options(topic, startingOffsets="earliest")
     assert _run(stream(spark, options), checkpoint).texts == numbered(0, 16)
     topics.send(topic, 16, first=16)
-    topics.admin.create_topic(topic, queues=2, force=True)
+    topics.admin.topics.create(topic, queues=2, force=True)
     assert _run(stream(spark, options), checkpoint).texts == numbered(16, 32)
     rows = spark.read.format("rocketmq").options(**options).load().collect()
     assert sorted(bytes(row["body"]) for row in rows) == sorted(text.encode() for text in numbered(0, 32))
@@ -220,7 +220,7 @@ def test_ten_thousand_queues_are_read(
     spark: SparkSession, topics: Topics, topic: str, checkpoint: str
 ) -> None:
     wide = f"{topic}-wide"
-    topics.admin.create_topic(wide, queues=QUEUES_MANY)
+    topics.admin.topics.create(wide, queues=QUEUES_MANY)
     queues = topics.producer.queues(wide)
     for number, queue in enumerate((queues[0], queues[4_711], queues[-1])):
         topics.producer.send(mq.Message(wide, b"m%d" % number), queue=queue)

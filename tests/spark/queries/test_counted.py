@@ -275,11 +275,11 @@ def expire(cluster: LocalCluster) -> dict[int, int]:
     for path in files:
         os.utime(path, (0, 0))
     with mq.Admin(cluster.namesrv) as admin:
-        (broker,) = admin.broker_list()
-        admin.delete_expired_files(broker.broker_name)
+        (broker,) = admin.brokers.list()
+        admin.brokers.delete_expired_files(broker.broker_name)
         until_sync(lambda: not any(path.exists() for path in files))
-        until_sync(lambda: all(one.min_offset for one in admin.topic_status("Retention")))
-        return {one.queue.queue_id: one.min_offset for one in admin.topic_status("Retention")}
+        until_sync(lambda: all(one.min_offset for one in admin.topics.status("Retention")))
+        return {one.queue.queue_id: one.min_offset for one in admin.topics.status("Retention")}
 
 
 @pytest.mark.proves("spark:S-52")

@@ -56,7 +56,7 @@ def once(count: int = COUNT) -> Counter[str]:
 
 def grow(topics: Topics, topic: str, queues: int) -> None:
     """More queues, and clients that know of them."""
-    topics.admin.create_topic(topic, queues=queues)
+    topics.admin.topics.create(topic, queues=queues)
 
 
 def dying(marker: Path, after: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -127,7 +127,7 @@ def test_a_broker_that_is_killed_in_mid_write_leaves_no_row_twice(
     child = start()
     try:
         with mq.Admin(child.nameserver_address) as admin:
-            admin.create_topic("Killed", queues=4)
+            admin.topics.create("Killed", queues=4)
         rows = frame(spark, 40_000).select("body").write.format("rocketmq").mode("append")
         rows = rows.options(nameServer=child.nameserver_address, topic="Killed", jobId="killed")
         rows = rows.options(batchBytes="4096", maxInFlight="2")
@@ -267,7 +267,7 @@ def test_jobs_by_the_hour_need_no_more_of_a_broker_than_one_job(spark: SparkSess
     child.start()
     try:
         with mq.Admin(child.nameserver_address) as admin:
-            admin.create_topic("Hourly", queues=4)
+            admin.topics.create("Hourly", queues=4)
 
         def write_hour(job: str, partitions: int) -> None:
             rows = frame(spark, 20_000, partitions).select("body").write.format("rocketmq").mode("append")
@@ -297,8 +297,8 @@ def test_rows_with_keys_are_stored_once_however_they_are_divided(
     ids = [message.message_id for message in topics.read(topic)]
     assert len(set(ids)) == COUNT
     shutil.rmtree(tmp_path / f"divided-{again}" / "done")
-    topics.admin.delete_topic(topic)
-    until_sync(lambda: topic not in topics.admin.topic_list())
+    topics.admin.topics.delete(topic)
+    until_sync(lambda: topic not in topics.admin.topics.list())
     topics.cluster.create_topic(topic, queues=4)
     write(rows, topics, topic, **options)
     assert stored(topics, topic) == once(), "the topic was made anew"
@@ -312,7 +312,7 @@ def test_a_job_that_is_done_leaves_nothing_at_the_brokers_and_stores_nothing_mor
     (broker,) = {queue.broker_name for queue in topics.producer.queues(topic)}
 
     def states() -> int:
-        return int(topics.admin.broker_info(broker)["producerStates"])
+        return int(topics.admin.brokers.info(broker)["producerStates"])
 
     before = states()
     with pytest.raises(PySparkException, match=EMPTY):
@@ -335,8 +335,8 @@ def test_a_job_that_is_done_is_stored_again_where_its_rows_are_gone(
     options = {"jobId": "gone", "planLocation": str(tmp_path)}
     rows = frame(spark, 500, 1).select("body")
     write(rows, topics, topic, **options)
-    topics.admin.delete_topic(topic)
-    until_sync(lambda: topic not in topics.admin.topic_list())
+    topics.admin.topics.delete(topic)
+    until_sync(lambda: topic not in topics.admin.topics.list())
     topics.cluster.create_topic(topic, queues=4)
     for _ in range(2):
         write(rows, topics, topic, **options)

@@ -38,9 +38,9 @@ def brokers(tmp_path: Path) -> Iterator[tuple[str, ChildServers]]:
         namesrv = first.nameserver_address
         second = start("broker-b", namesrvAddr=namesrv)
         with mq.Admin(namesrv) as admin:
-            until_sync(lambda: len(admin.cluster_info().brokers) == 2, QUERY_SECONDS)
-            admin.create_topic("Copy", queues=2)
-            admin.create_topic("Here", queues=2)
+            until_sync(lambda: len(admin.brokers.cluster_info().brokers) == 2, QUERY_SECONDS)
+            admin.topics.create("Copy", queues=2)
+            admin.topics.create("Here", queues=2)
         with mq.Producer("here", namesrv=namesrv) as producer:
             here = [queue for queue in producer.queues("Here") if queue.broker_name == "broker-a"]
             producer.send_batch(

@@ -15,7 +15,7 @@ from tests.spark.support import bodies, load, numbered
 def safe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     with guarded(tmp_path_factory.mktemp("authority"), "root", "toor12345") as made:
         with made.admin() as admin:
-            admin.create_topic("Guarded", queues=2)
+            admin.topics.create("Guarded", queues=2)
         yield made
 
 

@@ -42,7 +42,7 @@ def test_our_broker_serves_a_queue_that_left_the_topic(topics: Topics, topic: st
     topics.send(topic, 8)
     ask = Driver(ReadOptions(name_server=topics.cluster.namesrv, subscribe=(topic,)))
     places = ask(lambda lookup: lookup.queues(fresh=True), 20.0)
-    topics.admin.create_topic(topic, queues=3, force=True)
+    topics.admin.topics.create(topic, queues=3, force=True)
     left = ask(lambda lookup: lookup.queues(fresh=True), 20.0)
     [retired] = set(places) - set(left)
     assert ask(lambda lookup: lookup.missing(dict.fromkeys(places, 0)), 20.0) == {

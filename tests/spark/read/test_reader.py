@@ -200,7 +200,7 @@ def test_lost_messages_fail_the_job_unless_they_may_be_lost(
     frame = load(spark, topics.options(topic))
     careless = load(spark, topics.options(topic, failOnDataLoss="false"))
     assert frame.rdd.getNumPartitions() == careless.rdd.getNumPartitions() == 1
-    topics.admin.delete_topic(topic)
+    topics.admin.topics.delete(topic)
     topics.cluster.create_topic(topic, queues=4)
     topics.send(topic, 8)
     with pytest.raises(PySparkException, match=r"cannot be read, the queue ends at .* failOnDataLoss=false"):

@@ -29,7 +29,7 @@ from sparrowmq.testing import LocalCluster
 
 
 def _committed(topics: Topics, topic: str, group: str) -> int:
-    found = topics.admin.group_progress(group, topic)
+    found = topics.admin.groups.progress(group, topic)
     return sum(max(0, progress.consumer_offset) for progress in found)
 
 
@@ -92,7 +92,7 @@ def test_new_topics_and_queues_are_read_while_the_query_runs(
         topics.cluster.create_topic(f"{topic}-new", queues=2)
         topics.send(f"{topic}-new", 8, first=8)
         wait_for_rows(collected, 16, query)
-        topics.admin.create_topic(topic, queues=6)
+        topics.admin.topics.create(topic, queues=6)
         with Topics(topics.cluster) as fresh:  # whose route is
             fresh.send(topic, 12, first=16)
         wait_for_rows(collected, 28, query)
@@ -196,7 +196,7 @@ def test_lost_messages_end_the_query_unless_they_may_be_lost(
     options = topics.options(topic, startingOffsets="earliest")
     collected = Collected()
     run_available(stream(spark, options).writeStream.foreachBatch(collected), checkpoint)
-    topics.admin.delete_topic(topic)
+    topics.admin.topics.delete(topic)
     topics.cluster.create_topic(topic, queues=4)
     topics.send(topic, 4, first=40)
     with pytest.raises(StreamingQueryException, match=r"its broker lost messages.*failOnDataLoss=false"):
@@ -207,7 +207,7 @@ def test_lost_messages_end_the_query_unless_they_may_be_lost(
     topics.send(topic, 40, first=44)
     run_available(stream(spark, careless).writeStream.foreachBatch(collected), checkpoint)
     assert collected.texts == numbered(0, 84)
-    topics.admin.delete_topic(topic)
+    topics.admin.topics.delete(topic)
     topics.cluster.create_topic(topic, queues=4)
     run_available(stream(spark, careless).writeStream.foreachBatch(collected), checkpoint)
     topics.send(topic, 200, first=84)
@@ -327,8 +327,8 @@ def test_a_batch_that_runs_again_leaves_out_a_topic_that_was_made_again(topics: 
     start = reader.initialOffset()
     end = reader.latestOffset(start, None)
     planned = reader.partitions(start, end)
-    topics.admin.delete_topic(topic)
-    until_sync(lambda: topic not in topics.admin.topic_list())
+    topics.admin.topics.delete(topic)
+    until_sync(lambda: topic not in topics.admin.topics.list())
     topics.cluster.create_topic(topic, queues=4)
     topics.send(topic, 40, first=400)
     restarted = _reader(topics, topic, **asked)
@@ -349,7 +349,7 @@ def test_what_was_planned_is_read_after_the_topic_was_shrunk(topics: Topics, top
     start = reader.initialOffset()
     end = reader.latestOffset(start, None)
     planned = reader.partitions(start, end)
-    topics.admin.create_topic(topic, queues=2, force=True)
+    topics.admin.topics.create(topic, queues=2, force=True)
     for _ in range(2):  # a task may be tried again
         assert sum(batch.num_rows for one in planned for batch in reader.read(one)) == 40
 

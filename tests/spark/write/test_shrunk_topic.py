@@ -51,7 +51,7 @@ class Job:
 
     def shrink(self, reads: int, writes: int) -> None:
         """Change the numbers of queues."""
-        self._topics.admin.create_topic(self._topic, read_queues=reads, write_queues=writes, force=True)
+        self._topics.admin.topics.create(self._topic, read_queues=reads, write_queues=writes, force=True)
 
     def stored(self) -> Counter[bytes]:
         """The bodies in all queues that there ever were."""

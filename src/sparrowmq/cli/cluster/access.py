@@ -70,7 +70,7 @@ def create_user(
     """Create a user on every broker."""
     _ask(
         namesrv,
-        lambda admin: admin.create_user(user, password, super_user=super_user, cluster=cluster),
+        lambda admin: admin.users.create(user, password, super_user=super_user, cluster=cluster),
     )
     tell({"created": user, "super": super_user}, f"user {user} created", as_json)
 
@@ -92,7 +92,7 @@ def update_user(
         password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
     _ask(
         namesrv,
-        lambda admin: admin.update_user(
+        lambda admin: admin.users.update(
             user, password=password, super_user=super_user, enabled=enabled, cluster=cluster
         ),
     )
@@ -104,7 +104,7 @@ def delete_user(
     user: User, cluster: Cluster = None, namesrv: Namesrv = None, as_json: AsJson = False
 ) -> None:
     """Delete a user and its permissions."""
-    _ask(namesrv, lambda admin: admin.delete_user(user, cluster=cluster))
+    _ask(namesrv, lambda admin: admin.users.delete(user, cluster=cluster))
     tell({"deleted": user}, f"user {user} deleted", as_json)
 
 
@@ -119,7 +119,7 @@ def list_users(
             "kind": "super" if user.super_user else "normal",
             "status": "enabled" if user.enabled else "disabled",
         }
-        for user in _ask(namesrv, lambda admin: admin.users(part, cluster=cluster))
+        for user in _ask(namesrv, lambda admin: admin.users.list(part, cluster=cluster))
     ]
     _show(rows, ("user", "kind", "status"), as_json)
 
@@ -140,7 +140,7 @@ def grant(
     """Allow or deny a user actions on resources."""
     _ask(
         namesrv,
-        lambda admin: admin.grant(
+        lambda admin: admin.users.grant(
             user, resource, action, sources=source or (), allow=not deny, cluster=cluster
         ),
     )
@@ -158,7 +158,7 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke all permissions of a user, or those for one resource."""
-    _ask(namesrv, lambda admin: admin.revoke(user, resource, cluster=cluster))
+    _ask(namesrv, lambda admin: admin.users.revoke(user, resource, cluster=cluster))
     gone = {"user": user, "removed": resource or "all"}
     tell(gone, f"user {user}: policy for {resource or 'all resources'} removed", as_json)
 
@@ -177,6 +177,6 @@ def list_grants(
             "decision": "allow" if found.allow else "deny",
             "default": found.default,
         }
-        for found in _ask(namesrv, lambda admin: admin.grants(part, cluster=cluster))
+        for found in _ask(namesrv, lambda admin: admin.users.grants(part, cluster=cluster))
     ]
     _show(rows, ("user", "resource", "actions", "sources", "decision"), as_json)

@@ -44,8 +44,8 @@ def config(
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             if wanted:
-                await admin.change_broker_settings(broker, wanted)
-            found = without_secrets(await admin.broker_settings(broker))
+                await admin.brokers.set_settings(broker, wanted)
+            found = without_secrets(await admin.brokers.settings(broker))
             return {name: found.get(name, "") for name in wanted} if wanted else found
 
     found = dict(sorted(run(work()).items()))
@@ -79,9 +79,9 @@ def clean(
         done = []
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             for wanted, name, ask in (
-                (files, "files", admin.delete_expired_files),
-                (queues, "queues", admin.clean_expired_queues),
-                (topics, "topics", admin.clean_unused_topics),
+                (files, "files", admin.brokers.delete_expired_files),
+                (queues, "queues", admin.brokers.clean_expired_queues),
+                (topics, "topics", admin.brokers.clean_unused_topics),
             ):
                 if wanted or everything:
                     await ask(broker)
@@ -116,7 +116,7 @@ def progress(
                     "consumer_offset": place.consumer_offset,
                     "lag": place.lag,
                 }
-                for group, places in sorted((await admin.broker_progress(broker)).items())
+                for group, places in sorted((await admin.brokers.progress(broker)).items())
                 for place in places
                 if place.lag >= behind
             ]
@@ -148,8 +148,10 @@ def _set_writable(broker: str, namesrv: str | None, as_json: bool, *, writable: 
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.broker_info(broker)  # name servers say nothing about a name that is unknown to them
-            return await (admin.add_write_perm if writable else admin.wipe_write_perm)(broker)
+            await admin.brokers.info(broker)  # name servers say nothing about a name that is unknown to them
+            return await (
+                admin.name_servers.add_write_perm if writable else admin.name_servers.wipe_write_perm
+            )(broker)
 
     topics = run(work())
     if as_json:

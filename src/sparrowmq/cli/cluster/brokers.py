@@ -54,7 +54,7 @@ def runtime_information(broker: str, namesrv: str | None) -> dict[str, str]:
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.broker_info(broker)
+            return await admin.brokers.info(broker)
 
     return run(work())
 
@@ -70,7 +70,7 @@ def clients(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.broker_clients(broker)
+            return await admin.brokers.clients(broker)
 
     found = run(work())
     if as_json:
@@ -109,7 +109,7 @@ def replication(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.replication_status(broker)
+            return await admin.brokers.replication(broker)
 
     found = run(work())
     if as_json:

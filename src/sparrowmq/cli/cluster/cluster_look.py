@@ -78,7 +78,7 @@ class ClusterWatch:
         return ClusterLook(at, brokers, topics, ends | more, offsets, lags, failed)
 
     async def _topics(self) -> list[str]:
-        return [name for name in await self._admin.topic_list(system=self._system) if self._counts(name)]
+        return [name for name in await self._admin.topics.list(system=self._system) if self._counts(name)]
 
     def _counts(self, topic: str) -> bool:
         return self._system or not (topic.startswith(DLQ_PREFIX) or is_system_topic(topic))
@@ -88,7 +88,7 @@ class ClusterWatch:
     async def _statuses(self) -> list[BrokerStatus]:
         from sparrowmq.aio import BrokerStatus
 
-        info = await self._admin.cluster_info()
+        info = await self._admin.brokers.cluster_info()
         return [
             BrokerStatus(cluster, name, broker_id, address)
             for cluster, names in sorted(info.clusters.items())
@@ -101,10 +101,10 @@ class ClusterWatch:
         """The answers of one broker: about itself, and a master about the groups."""
         try:
             async with asyncio.timeout(BROKER_SECONDS):
-                status = replace(status, runtime=await self._admin.broker_info(status.address))
+                status = replace(status, runtime=await self._admin.brokers.info(status.address))
                 if status.broker_id != MASTER:
                     return status, {}
-                return status, self._wanted(await self._admin.broker_progress(status.address))
+                return status, self._wanted(await self._admin.brokers.progress(status.address))
         except SparrowError as error:
             return replace(status, error=str(error)), {}
         except TimeoutError:
@@ -122,7 +122,7 @@ class ClusterWatch:
 
     async def _ends(self, topics: Iterable[str]) -> dict[MessageQueue, int]:
         """The ends of topics that no group reads."""
-        asks = {topic: partial(self._admin.topic_status, topic) for topic in sorted(topics)}
+        asks = {topic: partial(self._admin.topics.status, topic) for topic in sorted(topics)}
         found = await gathered(asks)
         return {row.queue: row.max_offset for rows in found.values() for row in rows}
 
@@ -155,7 +155,7 @@ class ClusterWatch:
                 if row.consumer_offset > 0 or row.broker_offset == 0 or row.pull_offset > 0:
                     known[place] = max(0, row.consumer_offset)
                 else:
-                    asks[place] = partial(self._admin.committed, *place, stored_only=True)
+                    asks[place] = partial(self._admin.groups.committed, *place, stored_only=True)
         found = await gathered(asks)
         return known | {place: offset for place, offset in found.items() if offset is not None}
 

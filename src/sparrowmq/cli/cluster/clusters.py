@@ -46,7 +46,7 @@ def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
                     "error": found.error,
                     "rival": found.rival,
                 }
-                for found in await admin.broker_list()
+                for found in await admin.brokers.list()
             ]
 
     rows = run(work())
@@ -76,7 +76,7 @@ def name_servers(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return [await admin.name_server_status(at) for at in sorted(await admin.listed_topics())]
+            return [await admin.name_servers.status(at) for at in sorted(await admin.name_servers.topics())]
 
     found = run(work())
     topics = frozenset[str]().union(*(one.topics for one in found))

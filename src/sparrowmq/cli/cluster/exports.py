@@ -28,29 +28,29 @@ def export(
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             masters = [
                 found
-                for found in await admin.broker_list()
+                for found in await admin.brokers.list()
                 if found.broker_id == 0 and cluster in (None, found.cluster)
             ]
             if not masters:
                 raise UsageError(f"there is no broker in cluster {cluster!r}; see `sparrow cluster list`")
             topics, groups = (
-                set(await admin.topic_list(system=system)),
-                set(await admin.group_list(system=system)),
+                set(await admin.topics.list(system=system)),
+                set(await admin.groups.list(system=system)),
             )
             rows: list[dict[str, Any]] = []
             for one in masters:
                 name = one.broker_name
-                settings = without_secrets(await admin.broker_settings(one.address))
+                settings = without_secrets(await admin.brokers.settings(one.address))
                 rows.append(
                     _row(
                         "broker", name, {"cluster": one.cluster, "address": one.address, "settings": settings}
                     )
                 )
-                configs = (await admin.broker_topics(one.address)).configs
+                configs = (await admin.brokers.topics(one.address)).configs
                 rows += [
                     _row("topic", name, _members(configs[key])) for key in sorted(configs) if key in topics
                 ]
-                known = await admin.broker_groups(one.address)
+                known = await admin.brokers.groups(one.address)
                 rows += [_row("group", name, _members(known[key])) for key in sorted(known) if key in groups]
             return rows
 

@@ -66,11 +66,13 @@ def policy(
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             if delete:
-                await admin.delete_group_policy(group)
+                await admin.policies.delete(group)
             elif change.is_any:
                 await _apply(admin, group, change)
-            found = await admin.group_policies(group)
-            masters = [name for name, one in (await admin.cluster_info()).brokers.items() if one.master]
+            found = await admin.policies.list(group)
+            masters = [
+                name for name, one in (await admin.brokers.cluster_info()).brokers.items() if one.master
+            ]
             return found, sorted(set(masters) - found.keys())
 
     tables, lease_only = run(work())
@@ -121,7 +123,7 @@ async def _apply(admin: aio.Admin, group: str, change: PolicyChange) -> None:
             f"group {group!r} is managed: a coordinator sets its policies. Change the maximum with "
             f"`sparrow setting set {group} maximum N`, pause with `sparrow group pause {group}`"
         )
-    await admin.set_group_policy(wanted)
+    await admin.policies.set(wanted)
 
 
 def _where(rule: PauseRule) -> tuple[str, int]:
@@ -132,7 +134,7 @@ async def _newest(admin: aio.Admin, group: str) -> GroupPolicy:
     """The policy to start from; one with an epoch belongs to a coordinator."""
     from sparrowmq import GroupPolicy
 
-    found = [one for table in (await admin.group_policies(group)).values() for one in table.policies]
+    found = [one for table in (await admin.policies.list(group)).values() for one in table.policies]
     return max(found, key=lambda one: (one.epoch, one.revision), default=GroupPolicy(group=group, revision=0))
 
 

@@ -102,7 +102,7 @@ def list_groups(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.group_list(system=system)
+            return await admin.groups.list(system=system)
 
     for name in run(work()):
         print_json(name) if as_json else say(name)
@@ -121,8 +121,8 @@ def progress(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            found = await admin.group_progress(group, topic)
-            if not found and group not in await admin.group_list(system=True):
+            found = await admin.groups.progress(group, topic)
+            if not found and group not in await admin.groups.list(system=True):
                 raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
             return [
                 {
@@ -161,7 +161,7 @@ def config(group: Group, namesrv: Namesrv = None, as_json: AsJson = False) -> No
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            found = await admin.group_config(group)
+            found = await admin.groups.config(group)
             return [{"broker": name, **to_builtins(one)} for name, one in sorted(found.items())]
 
     rows = run(work())
@@ -204,11 +204,11 @@ def create(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            before = await admin.group_config(group)
-            await admin.create_group(
+            before = await admin.groups.config(group)
+            await admin.groups.create(
                 group, retries=retries, enabled=enabled, broadcast=broadcast, ordered=ordered, cluster=cluster
             )
-            return before, await admin.group_config(group)
+            return before, await admin.groups.config(group)
 
     before, after = run(work())
     config, changes = after[min(after)], changes_of(before, after)
@@ -241,9 +241,9 @@ def delete(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            if not await admin.group_config(group) and not await admin.group_progress(group):
+            if not await admin.groups.config(group) and not await admin.groups.progress(group):
                 raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
-            await admin.delete_group(group, offsets=not keep_offsets)
+            await admin.groups.delete(group, offsets=not keep_offsets)
 
     run(work())
     tell({"deleted": group, "offsets_kept": keep_offsets}, f"{group} deleted", as_json)
@@ -271,7 +271,7 @@ def reset(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.reset_offsets(group, topic, place, force=not only_back)
+            return await admin.groups.reset(group, topic, place, force=not only_back)
 
     moved = run(work())
     if not moved and not as_json:
@@ -294,7 +294,7 @@ def clone(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.clone_offsets(source, target, topic)
+            return await admin.groups.clone_offsets(source, target, topic)
 
     _print_offsets(run(work()), as_json)
 
@@ -320,7 +320,7 @@ def connections(group: Group, namesrv: Namesrv = None, as_json: AsJson = False) 
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            found = await admin.group_connections(group)
+            found = await admin.groups.connections(group)
         if found is None:
             raise UsageError(_NOBODY.format(group=group))
         return {
@@ -361,7 +361,7 @@ def status(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            members = await admin.group_status(group, stacks=stacks)
+            members = await admin.groups.status(group, stacks=stacks)
         if not members:
             raise UsageError(_NOBODY.format(group=group))
         return [

@@ -43,7 +43,7 @@ def put(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.hold_messages(topic, group, hours=hours, size_max=size_max)
+            await admin.holds.set(topic, group, hours=hours, size_max=size_max)
 
     run(work())
     made = {"topic": topic, "group": group, "hours": hours, "size_max": size_max}
@@ -58,7 +58,7 @@ def release(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> N
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.release_messages(topic)
+            await admin.holds.delete(topic)
 
     run(work())
     tell({"released": topic}, f"the hold on messages of {topic} is released", as_json)
@@ -72,7 +72,7 @@ def show(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.holds()
+            return await admin.holds.list()
 
     found = run(work())
     if as_json:

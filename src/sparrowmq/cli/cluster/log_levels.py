@@ -47,8 +47,8 @@ def log_level(
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             if changes:
-                await admin.change_broker_settings(broker, changes)
-            return await admin.broker_settings(broker)
+                await admin.brokers.set_settings(broker, changes)
+            return await admin.brokers.settings(broker)
 
     found = run(work())
     if SETTINGS["level"] not in found:

@@ -39,8 +39,8 @@ def promote(
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             if dry_run:
-                return await admin.promotion_plan(broker)
-            return await admin.promote_broker(broker, unclean=unclean)
+                return await admin.replicas.plan(broker)
+            return await admin.replicas.promote(broker, unclean=unclean)
 
     plan = run(work())
     if as_json:

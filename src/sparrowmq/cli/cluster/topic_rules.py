@@ -40,14 +40,14 @@ def update(
 
         rows = []
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            for name in sorted(queues.broker_name for queues in (await admin.topic_route(topic)).queues):
-                config = await admin.topic_config(name, topic)
+            for name in sorted(queues.broker_name for queues in (await admin.topics.route(topic)).queues):
+                config = await admin.topics.config(name, topic)
                 if config is None:
                     continue
                 reads = config.read_queue_nums if read_queues is None else read_queues
                 writes = config.write_queue_nums if write_queues is None else write_queues
                 changed = replace(config, read_queue_nums=reads, write_queue_nums=writes)
-                await admin.put_topic_config(name, changed, force=force)
+                await admin.topics.set_config(name, changed, force=force)
                 rows.append({"broker": name, "read_queues": reads, "write_queues": writes})
         return rows
 
@@ -73,7 +73,7 @@ def perm(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.set_topic_perm(topic, value, broker_name=broker)
+            return await admin.topics.set_perm(topic, value, broker_name=broker)
 
     brokers = run(work())
     if as_json:
@@ -104,8 +104,8 @@ def order(
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             if wanted or clear:
-                await admin.set_order_conf(topic, wanted)
-            return await admin.order_conf(topic)
+                await admin.name_servers.set_order_conf(topic, wanted)
+            return await admin.name_servers.order_conf(topic)
 
     found = run(work())
     if as_json:
@@ -142,7 +142,7 @@ def producers(
                     "language": one.language,
                     "version": one.version,
                 }
-                for one in await admin.producer_connections(group, topic)
+                for one in await admin.producers.connections(group, topic)
             ]
 
     rows = run(work())

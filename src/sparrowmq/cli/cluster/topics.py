@@ -59,15 +59,15 @@ def create(
 
         async def configs(admin: aio.Admin) -> dict[str, Any]:
             try:
-                brokers = {data.broker_name for data in (await admin.topic_route(topic)).queues}
+                brokers = {data.broker_name for data in (await admin.topics.route(topic)).queues}
             except NoRouteError:
                 return {}
-            found = {name: await admin.topic_config(name, topic) for name in sorted(brokers)}
+            found = {name: await admin.topics.config(name, topic) for name in sorted(brokers)}
             return {name: config for name, config in found.items() if config is not None}
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             before = await configs(admin)
-            await admin.create_topic(topic, queues, perm=perm, cluster=cluster, attributes=attributes)
+            await admin.topics.create(topic, queues, perm=perm, cluster=cluster, attributes=attributes)
             return before, await configs(admin)
 
     before, after = run(work())
@@ -92,7 +92,7 @@ def list_topics(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.topic_list(system=system)
+            return await admin.topics.list(system=system)
 
     for name in run(work()):
         print_json(name) if as_json else say(name)
@@ -106,7 +106,7 @@ def route(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> Non
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.topic_route(topic)
+            return await admin.topics.route(topic)
 
     found = run(work())
     rows: list[dict[str, Any]] = []
@@ -153,8 +153,8 @@ def show(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            names = sorted(queues.broker_name for queues in (await admin.topic_route(topic)).queues)
-            found = [(name, await admin.topic_config(name, topic)) for name in names]
+            names = sorted(queues.broker_name for queues in (await admin.topics.route(topic)).queues)
+            found = [(name, await admin.topics.config(name, topic)) for name in names]
         return [
             {
                 "broker": name,
@@ -209,7 +209,7 @@ def status(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> No
                     "messages": found.messages,
                     "last_update_ms": found.last_update_ms,
                 }
-                for found in await admin.topic_status(topic)
+                for found in await admin.topics.status(topic)
             ]
 
     rows = run(work())
@@ -232,7 +232,7 @@ def delete(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> No
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.delete_topic(topic)
+            await admin.topics.delete(topic)
 
     run(work())
     tell({"deleted": topic}, f"{topic} deleted", as_json)

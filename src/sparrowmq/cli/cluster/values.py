@@ -31,7 +31,7 @@ def list_values(namespace: Space, namesrv: Namesrv = None, as_json: AsJson = Fal
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.values(namespace)
+            return await admin.name_servers.values(namespace)
 
     found = dict(sorted(run(work()).items()))
     if as_json:
@@ -48,7 +48,7 @@ def get(namespace: Space, key: Key, namesrv: Namesrv = None, as_json: AsJson = F
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.value(namespace, key)
+            return await admin.name_servers.value(namespace, key)
 
     found = run(work())
     if found is None:
@@ -70,7 +70,7 @@ def put(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.put_value(namespace, key, value)
+            await admin.name_servers.set_value(namespace, key, value)
 
     run(work())
     print_json({key: value}) if as_json else say(f"{key} = {value}")
@@ -84,7 +84,7 @@ def delete(namespace: Space, key: Key, namesrv: Namesrv = None, as_json: AsJson 
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.delete_value(namespace, key)
+            await admin.name_servers.delete_value(namespace, key)
 
     run(work())
     print_json({"deleted": key}) if as_json else say(f"{key} deleted")

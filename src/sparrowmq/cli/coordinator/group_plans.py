@@ -111,7 +111,7 @@ async def _preview(group: str, what_if: WhatIf, rules: AdmissionRules, namesrv: 
     from sparrowmq.coordinator.groups.unmanaged import preview_unmanaged
 
     async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-        if is_managed(await admin.group_policies(group)):
+        if is_managed(await admin.policies.list(group)):
             complain(
                 f"{group} is managed, but its coordinator could not be asked, so its rules are ignored "
                 f"here; type: sparrow login"

@@ -106,8 +106,8 @@ class Traffic:
         self._stop, self._reader_ready = asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
         async with aio.Admin(namesrv=plan.namesrv) as admin:
-            await admin.create_topic(plan.flights_topic, queues=QUEUES)
-            await admin.create_topic(plan.summary_topic, queues=1)
+            await admin.topics.create(plan.flights_topic, queues=QUEUES)
+            await admin.topics.create(plan.summary_topic, queues=1)
             self.topics_ready.set()
             consumer = aio.PushConsumer(plan.group, namesrv=plan.namesrv, consume_from="first")
             consumer.subscribe(plan.summary_topic, handler=self._hear)
@@ -170,7 +170,7 @@ class Traffic:
                 continue  # a broker under load may respond late; the next sample follows soon
 
     async def _count(self, admin: aio.Admin) -> int:
-        return sum(queue.messages for queue in await admin.topic_status(self.plan.flights_topic))
+        return sum(queue.messages for queue in await admin.topics.status(self.plan.flights_topic))
 
 
 def _first(error: BaseException) -> BaseException:
@@ -190,7 +190,7 @@ async def _first_end(work: list[asyncio.Task[None]], stopped: asyncio.Task[bool]
 async def _delete_topics(namesrv: str, topics: tuple[str, ...]) -> None:
     async with aio.Admin(namesrv=namesrv) as admin:
         for topic in topics:
-            await admin.delete_topic(topic)
+            await admin.topics.delete(topic)
 
 
 def delete_topics(plan: TrafficPlan) -> None:

@@ -49,7 +49,7 @@ def _admin(namesrv: str | None) -> Admin:
 async def _letters(admin: Admin, group: str) -> AsyncIterator[ReceivedMessage]:
     """All dead letters of a group, page by page."""
     last: ReceivedMessage | None = None
-    while page := await admin.dead_letters(group, count=PAGE, after=last):
+    while page := await admin.dead_letters.list(group, count=PAGE, after=last):
         for letter in page:
             yield letter
         last = page[-1]
@@ -78,7 +78,7 @@ def list_groups(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
 
     async def work() -> list[Any]:
         async with _admin(namesrv) as admin:
-            return await admin.dead_letter_groups()
+            return await admin.dead_letters.groups()
 
     found = run(work())
     if as_json:
@@ -100,7 +100,7 @@ def show(
 
     async def work() -> list[ReceivedMessage]:
         async with _admin(namesrv) as admin:
-            return await admin.dead_letters(group, count=count)
+            return await admin.dead_letters.list(group, count=count)
 
     letters = run(work())
     if as_json:
@@ -145,7 +145,7 @@ def resend(
 
     async def work() -> tuple[list[ResentLetter], dict[str, str]]:
         async with _admin(namesrv) as admin:
-            told = await admin.resend_dead_letters(group, None if everything else wanted, rate=rate)
+            told = await admin.dead_letters.resend(group, None if everything else wanted, rate=rate)
             return told, await _stored_in(admin, group, told)
 
     told, stored = run(work())
@@ -180,7 +180,7 @@ async def _stored_in(admin: Admin, group: str, told: list[ResentLetter]) -> dict
     for one in told:
         if one.outcome == "sent":
             try:
-                stored = await admin.message_by_offset_id(one.new_id, decompress=False)
+                stored = await admin.messages.get_by_offset_id(one.new_id, decompress=False)
             except SparrowError:  # what was sent is told all the same
                 found[one.new_id] = ""
                 continue
@@ -200,9 +200,9 @@ def purge(
 
     async def work() -> int | None:
         async with _admin(namesrv) as admin:
-            known = {one.group: one.messages for one in await admin.dead_letter_groups()}
+            known = {one.group: one.messages for one in await admin.dead_letters.groups()}
             if group in known and yes:
-                await admin.delete_topic(dlq_topic(group))
+                await admin.topics.delete(dlq_topic(group))
             return known.get(group)
 
     count = run(work())

@@ -32,7 +32,7 @@ def entries(
                     "size": one.size,
                     "tags_code": one.tags_code,
                 }
-                for one in await admin.queue_entries(MessageQueue(topic, broker, queue), first, count)
+                for one in await admin.topics.entries(MessageQueue(topic, broker, queue), first, count)
             ]
 
     rows = run(work())

@@ -45,7 +45,7 @@ def get(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.message_by_id(topic, message_id)
+            return await admin.messages.get(topic, message_id)
 
     message = run(work())
     if message is None:
@@ -75,7 +75,7 @@ def query(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.query_messages(topic, key, count=count, **times)
+            return await admin.messages.query(topic, key, count=count, **times)
 
     found = run(work())
     for message in found:

@@ -114,7 +114,7 @@ def resend(
             aio.Admin(namesrv=address) as admin,
             aio.Producer(PRODUCER_GROUP, namesrv=address) as sender,
         ):
-            found = await admin.message_by_id(topic, message_id)
+            found = await admin.messages.get(topic, message_id)
             if found is None:
                 raise UsageError(f"topic {topic} has no message with id {message_id}")
             return await sender.send(once_more(found), hash_key=found.key)

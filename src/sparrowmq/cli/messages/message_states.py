@@ -145,4 +145,4 @@ def _tell(failed: Any) -> None:
 
 
 async def _masters(admin: Admin) -> list[str]:
-    return sorted({one.broker_name for one in await admin.broker_list() if one.broker_id == 0})
+    return sorted({one.broker_name for one in await admin.brokers.list() if one.broker_id == 0})

@@ -33,9 +33,9 @@ def trace(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            found = await admin.trace(message_id, topic=topic)
+            found = await admin.messages.trace(message_id, topic=topic)
             if not found:
-                is_there = topic in await admin.topic_list(system=True)
+                is_there = topic in await admin.topics.list(system=True)
                 raise UsageError(_missing(message_id, topic, is_there=is_there))
         return [
             {"record": type(one).__name__.removesuffix("Trace"), **dataclasses.asdict(one)} for one in found

@@ -40,7 +40,7 @@ class NameServerAdmin(AdminPart):
         except BrokerError:
             settings = None
         try:
-            told = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+            told = await self._calls.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
             runtime = bodies.KVTable.decode(told).table
         except BrokerError:  # Apache's name servers do not know this request
             runtime = {}

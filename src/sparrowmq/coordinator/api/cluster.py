@@ -75,7 +75,7 @@ async def server_settings(address: str, who: Who) -> dict[str, str]:
     """The settings a broker runs with, by name, without passwords; `address` is its name or HOST:PORT."""
     who.need(RoleRight.READ)
     admin, name = await explorer(who).admin(), await known_broker(who, address)
-    found = await told(who, "settings", name, lambda: admin.broker_settings(name), SLOW)
+    found = await told(who, "settings", name, lambda: admin.brokers.settings(name), SLOW)
     return dict(sorted(without_secrets(found).items()))
 
 
@@ -115,7 +115,7 @@ async def change_server(address: str, body: ServerChange, who: Who) -> dict[str,
         raise RefusedError(f"settings of {name} were changed meanwhile; look again", status=409)
     admin = await explorer(who).admin()
     change = Change("broker.settings", thing, {"address": address} | before, changes, reason=body.reason)
-    await carry_out(who, change, lambda: asked(admin.change_broker_settings(address, changes)))
+    await carry_out(who, change, lambda: asked(admin.brokers.set_settings(address, changes)))
     return changes
 
 
@@ -126,7 +126,7 @@ async def server_stalls(address: str, who: Who, longest: bool = False) -> Answer
     """
     who.need(RoleRight.READ)
     admin, name = await explorer(who).admin(), await known_broker(who, address)
-    info = await told(who, "runtime", name, lambda: admin.broker_info(name))
+    info = await told(who, "runtime", name, lambda: admin.brokers.info(name))
     if KEY_LAST not in info:
         return {"known": False, "count": 0, "stalls": []}
     stalls = [stall.to_dict() for stall in told_stalls(info, longest=longest)]
@@ -187,7 +187,7 @@ async def show_topic(topic: str, who: Who) -> Answer:
     if configs is None:
         raise RefusedError(f"no broker has the topic {topic[:255]!r}; list all to see them", status=404)
     admin = await explorer(who).admin()
-    queues = await told(who, "queues", topic, lambda: admin.topic_status(topic))
+    queues = await told(who, "queues", topic, lambda: admin.topics.status(topic))
     return {
         **topic_view(topic, configs),
         "at": {name: config_view(one) for name, one in configs.items()},
@@ -201,7 +201,7 @@ async def topic_groups(topic: str, who: Who) -> list[Answer]:
     """The groups that have offsets in a topic, or members that read it, with the total lag of each."""
     who.need(RoleRight.READ)
     admin = await explorer(who).admin()
-    names = await told(who, "groups", topic, lambda: admin.topic_groups(topic))
+    names = await told(who, "groups", topic, lambda: admin.topics.groups(topic))
     known = {one.group: one for one in (await explorer(who).lags()).groups}
     return await shown(names, lambda name: lag_view(known.get(name) or Lagging(name, None, None)))
 
@@ -221,7 +221,7 @@ async def put_topic(topic: str, body: TopicChange, who: Who) -> Answer:
     admin = await explores.admin()
 
     async def act() -> None:
-        await asked(admin.create_topic(topic, body.queues, perm=body.perm, cluster=body.cluster))
+        await asked(admin.topics.create(topic, body.queues, perm=body.perm, cluster=body.cluster))
 
     action = "topic.create" if configs is None else "topic.change"
     await carry_out(who, Change(action, thing, before, after, reason=body.reason), act)
@@ -247,7 +247,7 @@ async def delete_topic(topic: str, who: Who, reason: Annotated[str, Query(max_le
     before = await removal(explores, topic)
     admin = await explores.admin()
     change = Change("topic.delete", thing, before, None, reason=reason)
-    await carry_out(who, change, lambda: asked(admin.delete_topic(topic)))
+    await carry_out(who, change, lambda: asked(admin.topics.delete(topic)))
     explores.forget()
     return {}
 
@@ -265,13 +265,13 @@ async def show_group(group: str, who: Who) -> Answer:
     """
     who.need(RoleRight.READ)
     admin = await explorer(who).admin()
-    progress = await told(who, "progress", group, lambda: admin.group_progress(group))
+    progress = await told(who, "progress", group, lambda: admin.groups.progress(group))
     firsts = await asked(explorer(who).firsts.of(admin, progress))
-    connections = await told(who, "connections", group, lambda: admin.group_connections(group))
-    reports = await told(who, "members", group, lambda: admin.group_status(group, seconds=1.5), SLOW)
+    connections = await told(who, "connections", group, lambda: admin.groups.connections(group))
+    reports = await told(who, "members", group, lambda: admin.groups.status(group, seconds=1.5), SLOW)
     known = {one.client_id: one for one in reports}
     members = connections.members if connections is not None else []
-    rate = None if connections else await told(who, "rate", group, lambda: admin.group_rate(group))
+    rate = None if connections else await told(who, "rate", group, lambda: admin.groups.rate(group))
     return {
         "group": group,
         "online": connections is not None,
@@ -311,7 +311,7 @@ async def group_progress(group: str, who: Who) -> list[Answer]:
     """A group's offset in each queue; its members are not asked."""
     who.need(RoleRight.READ)
     admin = await explorer(who).admin()
-    progress = await asked(admin.group_progress(group))
+    progress = await asked(admin.groups.progress(group))
     firsts = await asked(explorer(who).firsts.of(admin, progress))
     return await shown(progress, partial(progress_view, firsts=firsts))
 
@@ -336,12 +336,12 @@ async def preview_reset(
 async def reset_steps(who: ApiCaller, group: str, place: SettingPlace, target: ResetTarget) -> list[Answer]:
     """The effect of a reset in each queue. Raises `RefusedError` (404) if it moves none."""
     admin, topic = await explorer(who).admin(), place.topic
-    queues = [one for one in await asked(admin.topic_status(topic)) if is_moved(place, target, one.queue)]
+    queues = [one for one in await asked(admin.topics.status(topic)) if is_moved(place, target, one.queue)]
     if not queues:
         raise RefusedError(f"{place} does not match any queue of the topic {topic}", status=404)
     places = {
         one.queue: one.consumer_offset
-        for one in await asked(admin.group_progress(group))
+        for one in await asked(admin.groups.progress(group))
         if one.queue.topic == topic
     }
     found = []
@@ -470,8 +470,8 @@ async def told(
 async def removal(explores: Explorer, topic: str) -> dict[str, Any]:
     """Related values of a topic."""
     admin = await explores.admin()
-    queues = await asked(admin.topic_status(topic))
-    groups = await asked(admin.topic_groups(topic))
+    queues = await asked(admin.topics.status(topic))
+    groups = await asked(admin.topics.groups(topic))
     return {"messages": sum(one.messages for one in queues), "queues": len(queues), "groups": groups}
 
 
@@ -504,7 +504,7 @@ async def _rates(admin: aio.Admin, brokers: list[str], topic: str) -> dict[str, 
     found: dict[str, float | None] = {}
     for name in brokers:
         try:
-            rates = await asked(admin.broker_stats(name, "TOPIC_PUT_NUMS", topic), 2.0)
+            rates = await asked(admin.brokers.stats(name, "TOPIC_PUT_NUMS", topic), 2.0)
         except RefusedError:
             found[name] = None
         else:
@@ -520,4 +520,4 @@ async def _aim(admin: aio.Admin, one: aio.QueueStatus, target: ResetTarget) -> i
         return one.max_offset
     if target.kind in ("offset", UNDO):
         return min(max(target.offset(named(one.queue)), one.min_offset), one.max_offset)
-    return await asked(admin.search_offset(one.queue, target.number))
+    return await asked(admin.topics.search_offset(one.queue, target.number))

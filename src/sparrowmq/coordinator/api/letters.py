@@ -47,7 +47,9 @@ async def list_dead(who: Who) -> list[Answer]:
     who.need(RoleRight.READ)
     admin = await explorer(who).admin()
     patience = SLOW * who.patience_seconds
-    found = await asked(explorer(who).one_of("dead letters", "", admin.dead_letter_groups, patience), SECONDS)
+    found = await asked(
+        explorer(who).one_of("dead letters", "", admin.dead_letters.groups, patience), SECONDS
+    )
     return [{"group": one.group, "messages": one.messages} for one in found]
 
 
@@ -65,7 +67,7 @@ async def dead_letters(
         found: list[Answer] = []
         last = None
         while len(found) < count:
-            page = await admin.dead_letters(
+            page = await admin.dead_letters.list(
                 group, count=min(PAGE_LETTERS, count - len(found)), after=last, decompress=False
             )
             if not page:
@@ -91,7 +93,7 @@ async def resend_letters(group: str, body: Resend, who: Who) -> Answer:
     change = Change("dead-letters.resend", thing, None, {"message_ids": wanted}, reason=body.reason)
 
     async def work() -> Answer:
-        letters = await asked(admin.resend_dead_letters(group, wanted), 4 * SECONDS - 5)
+        letters = await asked(admin.dead_letters.resend(group, wanted), 4 * SECONDS - 5)
         sent = [one.message_id for one in letters if one.outcome == "sent"]
         gone = [one.message_id for one in letters if one.outcome == "missing"]
         return {
@@ -150,11 +152,11 @@ async def purge_letters(group: str, who: Who, reason: Annotated[str, Query(max_l
     thing = ("group", group)
     who.need(RoleRight.OPERATE, thing)
     admin = await explorer(who).admin()
-    known = {one.group: one.messages for one in await asked(admin.dead_letter_groups(), SECONDS)}
+    known = {one.group: one.messages for one in await asked(admin.dead_letters.groups(), SECONDS)}
     if group not in known:
         raise RefusedError(f"the group {group[:255]} has no dead letters", status=404)
     change = Change("dead-letters.purge", thing, {"messages": known[group]}, None, reason=reason)
-    await carry_out(who, change, lambda: asked(admin.delete_topic(dlq_topic(group))))
+    await carry_out(who, change, lambda: asked(admin.topics.delete(dlq_topic(group))))
     explorer(who).forget()
     return {"purged": known[group]}
 

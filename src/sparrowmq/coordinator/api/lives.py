@@ -48,7 +48,7 @@ async def list_traces(
     who.need(RoleRight.READ)
     admin = await explorer(who).admin()
     async with look(who, is_short=True):
-        found = await asked(admin.trace(id, topic=topic), SECONDS)
+        found = await asked(admin.messages.trace(id, topic=topic), SECONDS)
     return [{"record": type(one).__name__.removesuffix("Trace"), **asdict(one)} for one in found]
 
 

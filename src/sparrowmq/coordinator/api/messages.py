@@ -40,9 +40,9 @@ async def message_by_id(topic: str, who: Who, id: Text, heads: Heads = False) ->
     explores = explorer(who)
     admin = await explores.admin()
     async with look(who, is_short=heads):
-        found = await asked(admin.query_messages(topic, id, unique=True, decompress=False), SECONDS)
+        found = await asked(admin.messages.query(topic, id, unique=True, decompress=False), SECONDS)
         if not found and is_place(id, [one.address for one in (await explores.servers()).brokers]):
-            stored = await asked(admin.message_by_offset_id(id, decompress=False), SECONDS)
+            stored = await asked(admin.messages.get_by_offset_id(id, decompress=False), SECONDS)
             found = [stored] if stored is not None and stored.topic == topic else []
         return await views(found[-1:], heads=heads)
 
@@ -63,7 +63,7 @@ async def messages_by_key(
     who.need(RoleRight.READ)
     admin = await explorer(who).admin()
     async with look(who, is_short=heads):
-        query = admin.query_messages(topic, key, count=count, begin=begin_ms, end=end_ms, decompress=False)
+        query = admin.messages.query(topic, key, count=count, begin=begin_ms, end=end_ms, decompress=False)
         return await views(await asked(query, SECONDS), heads=heads)
 
 

@@ -110,7 +110,7 @@ async def export_messages(
     await keep(explores.exports, who)
     admin, reader = await explores.admin(), await explores.reader()
     if key:
-        listed = admin.query_messages(topic, key, count=count, begin=begin_ms, end=end_ms, decompress=False)
+        listed = admin.messages.query(topic, key, count=count, begin=begin_ms, end=end_ms, decompress=False)
         found = SearchResult(await asked(listed, SECONDS))
     else:
         found = await asked(search(admin, reader, wish, bytes_max=BYTES_MAX), SECONDS)

@@ -323,7 +323,7 @@ async def asked(answer: Awaitable[T], seconds: float = ASK_SECONDS) -> T:
 
 async def _counted(admin: aio.Admin) -> dict[str, int]:
     """How many topics each name server lists."""
-    return {address: len(topics) for address, topics in (await admin.listed_topics()).items()}
+    return {address: len(topics) for address, topics in (await admin.name_servers.topics()).items()}
 
 
 async def _recent(look: SharedAnswer[D], fresh_seconds: float, what: str) -> D:

@@ -119,7 +119,7 @@ class Fleet(ABC):
                 waiting(one.runtime),
                 one.rival,
             )
-            for one in await admin.broker_list()
+            for one in await admin.brokers.list()
         ]
 
     async def write(self, broker: str) -> None:
@@ -131,7 +131,7 @@ class Fleet(ABC):
     async def permission(self, broker: str) -> int:
         """The permission in the broker's settings."""
         admin = await self._asker()
-        text = (await admin.broker_settings(broker)).get("brokerPermission", "")
+        text = (await admin.brokers.settings(broker)).get("brokerPermission", "")
         return int(text) if text.isdecimal() else READ_WRITE
 
     async def set_permission(self, broker: str, permission: int) -> None:
@@ -141,17 +141,17 @@ class Fleet(ABC):
         """
         admin = await self._asker()
         try:
-            await admin.change_broker_settings(broker, {"brokerPermission": str(permission)})
+            await admin.brokers.set_settings(broker, {"brokerPermission": str(permission)})
         except BrokerError:
             if permission & PERM_WRITE:
-                await admin.add_write_perm(broker)
+                await admin.name_servers.add_write_perm(broker)
             else:
-                await admin.wipe_write_perm(broker)
+                await admin.name_servers.wipe_write_perm(broker)
 
     async def only_at(self, broker: str) -> list[str]:
         """Checks the route of every topic except RocketMQ's own."""
         admin, failed = await self._asker(), dict[str, str]()
-        routes = await each(await admin.topic_list(), admin.topic_route, failed, vanish=True)
+        routes = await each(await admin.topics.list(), admin.topics.route, failed, vanish=True)
         for topic, why in failed.items():
             raise CoordinatorError(f"the route of topic {topic} is not known: {why}")
         return only_writable_at(broker, routes)
@@ -161,8 +161,8 @@ class Fleet(ABC):
         to read.
         """
         admin = await self._asker()
-        progress = await admin.broker_progress(broker)
-        topics = await admin.topic_list(system=True)
+        progress = await admin.brokers.progress(broker)
+        topics = await admin.topics.list(system=True)
         known = {(group, one.queue.topic) for group, places in progress.items() for one in places}
         alone = [topic for topic in topics if topic.startswith(RETRY_PREFIX)]
         alone = [topic for topic in alone if (topic.removeprefix(RETRY_PREFIX), topic) not in known]
@@ -175,7 +175,7 @@ class Fleet(ABC):
     ) -> tuple[dict[MessageQueue, tuple[int, int]], dict[str, str]]:
         """First and next offset of the broker's queues of some topics, and errors of the others."""
         failed: dict[str, str] = {}
-        found = await each(topics, admin.topic_status, failed, vanish=True)
+        found = await each(topics, admin.topics.status, failed, vanish=True)
         of_broker = (one for all_ in found.values() for one in all_ if one.queue.broker_name == broker)
         return {one.queue: (one.min_offset, one.max_offset) for one in of_broker}, failed
 

@@ -67,13 +67,13 @@ class Flow:
         """Run one query. Raises `SparrowError` if brokers or topics cannot be listed."""
         admin, told = await self._clients.admin(), await self._offsets.all(0.0)
         places = told.groups
-        topics = frozenset(await admin.topic_list())
+        topics = frozenset(await admin.topics.list())
         read = {one.queue.topic for rows in places.values() for one in rows}
         alone = self._next(sorted(topics - read), topics_at_once)
         ends: dict[str, Mapping[MessageQueue, int]] = {}
 
         async def ask(topic: str) -> None:
-            ends[topic] = {one.queue: one.max_offset for one in await admin.topic_status(topic)}
+            ends[topic] = {one.queue: one.max_offset for one in await admin.topics.status(topic)}
 
         await each(alone, ask, {}, seconds=ENDS_SECONDS, vanish=True)
         firsts = await self._offsets.firsts.of(admin, (one for rows in places.values() for one in rows))

@@ -74,11 +74,11 @@ class Life:
 async def life(admin: Admin, topic: str, message_id: str) -> Life:
     """The life of a message of a topic, by its unique id; without any stage the message was not found."""
     failed: dict[str, str] = {}
-    groups = (await admin.topic_groups(topic))[:GROUPS_MAX]
+    groups = (await admin.topics.groups(topic))[:GROUPS_MAX]
     topics = [topic, *INNER, *map(retry_topic, groups), *map(dlq_topic, groups)]
 
     async def look(name: str) -> list[ReceivedMessage]:
-        return await admin.query_messages(name, message_id, count=COPIES_MAX, unique=True, decompress=False)
+        return await admin.messages.query(name, message_id, count=COPIES_MAX, unique=True, decompress=False)
 
     copies = await each(topics, look, failed, seconds=SECONDS, vanish=True)
     found = [one for name in topics for one in copies.get(name, ()) if is_of(topic, groups, one)]
@@ -150,7 +150,7 @@ async def _standing(
     tries = max((one.tries for one in mine), default=0)
     if any(one.what == "dead" for one in mine):
         return GroupMessageState(group, "dead", tries)
-    places = [one for one in await admin.group_progress(group) if one.queue == stored.queue]
+    places = [one for one in await admin.groups.progress(group) if one.queue == stored.queue]
     if not places:
         return GroupMessageState(group, "retrying" if mine else None, tries)
     if mine and await _waits_in(admin, group, mine):
@@ -165,7 +165,7 @@ async def _waits_in(admin: Admin, group: str, mine: Sequence[Stage]) -> bool:
     last = mine[-1]
     if last.what != "retry":
         return True
-    places = await admin.group_progress(group)
+    places = await admin.groups.progress(group)
     at = {(one.queue.topic, one.queue.broker_name, one.queue.queue_id): one.consumer_offset for one in places}
     return at.get((last.topic, last.broker, last.queue), 0) <= last.offset
 

@@ -71,10 +71,10 @@ async def by_time(
     begin, end = span_ms
     found: list[list[ReceivedMessage]] = []
     left = BYTES_MAX
-    for status in (await admin.topic_status(topic))[:QUEUES_MAX]:
+    for status in (await admin.topics.status(topic))[:QUEUES_MAX]:
         if status.last_update_ms < begin or not status.messages or left <= 0:
             continue
-        offset = await admin.search_offset(status.queue, begin)
+        offset = await admin.topics.search_offset(status.queue, begin)
         here = await from_offset(reader, status.queue, offset, count, end_ms=end)
         here = [one for one in here if one.store_timestamp >= begin]
         left -= sum(map(cost_of, here))

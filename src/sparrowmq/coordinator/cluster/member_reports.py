@@ -133,15 +133,15 @@ class MemberReports(ABC):
         at, admin, failed = time.monotonic(), await self._asker(), dict[str, str]()
 
         async def ask(group: str) -> Sequence[MemberStatus]:
-            return list(map(lean, await admin.group_status(group, seconds=MEMBERS_SECONDS)))
+            return list(map(lean, await admin.groups.status(group, seconds=MEMBERS_SECONDS)))
 
-        return MemberAnswers(await each(await admin.group_list(), ask, failed), failed, at)
+        return MemberAnswers(await each(await admin.groups.list(), ask, failed), failed, at)
 
     async def presence(self) -> Presence:
         """Queries every master for every group."""
         admin, failed = await self._asker(), dict[str, str]()
-        retries = frozenset(await admin.topic_list(system=True))
-        groups = await each(await admin.group_list(), admin.group_members, failed)
+        retries = frozenset(await admin.topics.list(system=True))
+        groups = await each(await admin.groups.list(), admin.groups.members, failed)
         return Presence(groups, failed, frozenset(one for one in groups if retry_topic(one) not in retries))
 
     async def stored(self, prefix: str) -> StoredCounts:
@@ -149,9 +149,9 @@ class MemberReports(ABC):
         admin, failed = await self._asker(), dict[str, str]()
 
         async def ask(topic: str) -> int:
-            return sum(one.max_offset for one in await admin.topic_status(topic))
+            return sum(one.max_offset for one in await admin.topics.status(topic))
 
-        topics = [one for one in await admin.topic_list(system=True) if one.startswith(prefix)]
+        topics = [one for one in await admin.topics.list(system=True) if one.startswith(prefix)]
         found = await each(topics, ask, failed, vanish=True)
         sums = {topic.removeprefix(prefix): count for topic, count in found.items()}
         return StoredCounts(sums, {topic.removeprefix(prefix) for topic in failed})
@@ -160,7 +160,7 @@ class MemberReports(ABC):
         """Each broker is authoritative for its own queues."""
         admin = await self._asker()
         found: dict[str, list[QueueGrant]] = {}
-        for broker, table in (await admin.group_policies()).items():
+        for broker, table in (await admin.policies.list()).items():
             for policy in table.policies:
                 mine = [grant for grant in policy.queues if grant.broker_name == broker]
                 found.setdefault(policy.group, []).extend(mine)

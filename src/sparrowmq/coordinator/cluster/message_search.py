@@ -121,7 +121,7 @@ async def search(
     """The first messages that match, by the time they were stored; of about `bytes_max` bytes with their
     properties. Bodies are as they are stored.
     """
-    statuses = {str(one.queue): one for one in (await admin.topic_status(wish.topic))[:QUEUES_MAX]}
+    statuses = {str(one.queue): one for one in (await admin.topics.status(wish.topic))[:QUEUES_MAX]}
     bounds = _Bounds(monotonic() + seconds, monotonic, bytes_max)
     failed: dict[str, str] = {}
     found = await each(
@@ -156,7 +156,7 @@ async def newest(
     are searched first, in case the byte limit is reached.
     """
     at = monotonic()
-    listed = sorted(await admin.topic_status(wish.topic), key=lambda one: -one.last_update_ms)[:QUEUES_MAX]
+    listed = sorted(await admin.topics.status(wish.topic), key=lambda one: -one.last_update_ms)[:QUEUES_MAX]
     statuses = {str(one.queue): one for one in listed if one.messages}
     bounds = _Bounds(at + SECONDS, monotonic)
     failed: dict[str, str] = {}
@@ -177,10 +177,10 @@ async def _pass_through(
         return done
     queue, offset = status.queue, status.min_offset
     if wish.begin_ms:
-        offset = await admin.search_offset(queue, wish.begin_ms)
+        offset = await admin.topics.search_offset(queue, wish.begin_ms)
     end = status.max_offset
     if wish.end_ms < status.last_update_ms:
-        end = min(end, await admin.search_offset(queue, wish.end_ms) + 1)
+        end = min(end, await admin.topics.search_offset(queue, wish.end_ms) + 1)
     for _ in range(QUEUE_PULLS):
         if offset >= end or len(done.messages) > wish.count:
             return done

@@ -112,7 +112,7 @@ class FirstOffsets:
 
         async def look(topic: str) -> Mapping[MessageQueue, int]:
             return {
-                one.queue: one.min_offset for one in await admin.topic_status(topic) if one.min_offset > 0
+                one.queue: one.min_offset for one in await admin.topics.status(topic) if one.min_offset > 0
             }
 
         for topic, found in (await each(old, look, {}, seconds=LOOK_SECONDS / 3)).items():
@@ -196,7 +196,7 @@ class GroupOffsets:
 
     async def _ask_brokers(self) -> BrokerReports:
         at, admin = self._clock.monotonic(), await self.clients.admin()
-        found = BrokerReports(at, await admin.broker_list())
+        found = BrokerReports(at, await admin.brokers.list())
         self._begins.note(found)
         return found
 
@@ -205,7 +205,7 @@ class GroupOffsets:
         brokers = (await self._reports.get(0.0)).brokers
         failed: dict[str, str] = {}
         masters = {one.broker_name for one in brokers if one.broker_id == 0}
-        told = await each(masters, admin.broker_progress, failed, seconds=ASK_SECONDS)
+        told = await each(masters, admin.brokers.progress, failed, seconds=ASK_SECONDS)
         places: defaultdict[str, list[QueueProgress]] = defaultdict(list)
         for groups in told.values():
             for group, rows in groups.items():

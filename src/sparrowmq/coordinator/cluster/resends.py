@@ -170,7 +170,7 @@ async def _sent(admin: Admin, group: str, letter: str) -> bool:
     A message may have several dead letters, of which the newest is sent. Different messages have one id if
     clients chose it: each is sent.
     """
-    found = await admin.query_messages(
+    found = await admin.messages.query(
         dlq_topic(group), letter, count=SAME_ID_MAX, unique=True, decompress=False
     )
     if 0 < len(found) < SAME_ID_MAX:
@@ -181,9 +181,9 @@ async def _sent(admin: Admin, group: str, letter: str) -> bool:
                 raise RefusedError(
                     f"its body cannot be decompressed to at most {BODY_BYTES_MAX} bytes", status=422
                 )
-            await admin.resend_dead_letter(group, one)
+            await admin.dead_letters.resend_one(group, one)
         return True
-    told = await admin.resend_dead_letters(group, [letter])
+    told = await admin.dead_letters.resend(group, [letter])
     if reason := next((one.reason for one in told if one.reason), ""):
         raise ClientError(reason)
     return any(one.outcome == "sent" for one in told)

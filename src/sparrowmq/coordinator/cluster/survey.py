@@ -98,7 +98,7 @@ class Survey:
         """Every broker's log, disk and retention rules."""
         admin = await self._clients.admin()
         holds = defaultdict(list)
-        for hold in await admin.holds():
+        for hold in await admin.holds.list():
             if hold.oldest_ms is not None and not hold.overrun:
                 ends = hold.oldest_ms + hold.hours * HOUR_MS
                 holds[hold.broker_name].append(Held(hold.topic, hold.group, hold.oldest_ms, ends))
@@ -110,10 +110,10 @@ class Survey:
             if status.error is not None:
                 raise NoRouteError(status.error)
             log = log_of(name, status.address, status.runtime, self._clock.now_ms())
-            rules = rules_of(await admin.broker_settings(status.address))
+            rules = rules_of(await admin.brokers.settings(status.address))
             return replace(log, rules=rules, holds=tuple(holds[name]))
 
-        there = {one.address: one for one in await admin.broker_list()}
+        there = {one.address: one for one in await admin.brokers.list()}
         found = await each(there, look, failed)
         return DiskSurvey(sorted(found.values(), key=lambda one: one.name), failed)
 
@@ -124,17 +124,17 @@ class Survey:
 
         async def look(group: str) -> list[Loss]:
             found: defaultdict[tuple[str, str], int] = defaultdict(int)
-            for place in await admin.group_progress(group):
+            for place in await admin.groups.progress(group):
                 queue, before = place.queue, before_ms.get(place.queue.broker_name)
                 if before is None or place.lag <= 0 or queue.topic.startswith(DLQ_PREFIX):
                     continue
-                gone = min(await admin.offset_at(queue, before), place.broker_offset)
+                gone = min(await admin.topics.search_offset(queue, before), place.broker_offset)
                 if gone > place.consumer_offset:
-                    first = max(place.consumer_offset, await admin.offset_at(queue, 0))
+                    first = max(place.consumer_offset, await admin.topics.search_offset(queue, 0))
                     found[queue.topic, queue.broker_name] += max(0, gone - first)
             return [Loss(group, topic, broker, count) for (topic, broker), count in found.items() if count]
 
-        groups = await each(await admin.group_list(), look, failed, seconds=TABLES_SECONDS)
+        groups = await each(await admin.groups.list(), look, failed, seconds=TABLES_SECONDS)
         return [loss for name in sorted(groups) for loss in sorted(groups[name])], failed
 
     # Tables
@@ -142,19 +142,19 @@ class Survey:
     async def landscape(self, *, ends: bool = True, offsets: bool = True) -> Landscape:
         """All tables of all brokers and name servers. A broker that does not answer is in `failed`."""
         admin = await self._clients.admin()
-        info = await admin.cluster_info()
+        info = await admin.brokers.cluster_info()
         masters = {name for name, broker in info.brokers.items() if broker.master is not None}
         failed = {name: f"{name} has no master at the moment" for name in info.brokers if name not in masters}
 
         async def look(name: str) -> BrokerTables:
-            topics = await admin.broker_topics(name)
-            groups = await admin.broker_groups(name)
+            topics = await admin.brokers.topics(name)
+            groups = await admin.brokers.groups(name)
             stored = await admin.stored_offsets(name) if offsets else {}
             cluster = next((one for one, names in info.clusters.items() if name in names), "")
             return BrokerTables(name, cluster, topics.configs, topics.static, groups, stored)
 
         found = await each(masters, look, failed, seconds=TABLES_SECONDS)
-        listed = await admin.listed_topics()
+        listed = await admin.name_servers.topics()
         read = {
             queue.topic
             for tables in found.values()
@@ -170,7 +170,7 @@ class Survey:
     async def use(self) -> Use:
         """Producers and consumers of each topic."""
         admin = await self._clients.admin()
-        ends, failed = await self._ends(await admin.topic_list())
+        ends, failed = await self._ends(await admin.topics.list())
         progress: Counter[str] = Counter()
 
         async def add(broker: str) -> None:
@@ -178,12 +178,12 @@ class Survey:
                 for queue, offset in offsets.items():
                     progress[queue.topic] += offset
 
-        brokers = (await admin.cluster_info()).brokers
+        brokers = (await admin.brokers.cluster_info()).brokers
         await each((name for name, one in brokers.items() if one.master), add, failed, seconds=TABLES_SECONDS)
         readers: defaultdict[str, dict[str, int]] = defaultdict(dict)
 
         async def look(group: str) -> bool:
-            connections = await admin.group_connections(group)
+            connections = await admin.groups.connections(group)
             for topic in connections.subscriptions if connections else ():
                 assert connections is not None
                 readers[topic][group] = (
@@ -191,7 +191,7 @@ class Survey:
                 )
             return connections is not None
 
-        groups = await each(await admin.group_list(), look, failed, seconds=TABLES_SECONDS)
+        groups = await each(await admin.groups.list(), look, failed, seconds=TABLES_SECONDS)
         return Use(ends, dict(readers), dict(progress), groups, failed)
 
     async def _ends(self, topics: Iterable[str]) -> tuple[dict[str, list[Ends]], dict[str, str]]:
@@ -201,7 +201,7 @@ class Survey:
         async def look(topic: str) -> list[Ends]:
             return [
                 Ends(one.queue, one.min_offset, one.max_offset, one.last_update_ms)
-                for one in await admin.topic_status(topic)
+                for one in await admin.topics.status(topic)
             ]
 
         return await each(topics, look, failed, seconds=TABLES_SECONDS), failed
@@ -210,7 +210,7 @@ class Survey:
 
     async def put_topic(self, broker: str, config: TopicConfig) -> None:
         """Create or change a topic at one broker."""
-        await (await self._clients.admin()).put_topic_config(broker, config)
+        await (await self._clients.admin()).topics.set_config(broker, config)
 
     async def put_group(self, broker: str, config: SubscriptionGroupConfig) -> None:
         """Create or change a group at one broker."""
@@ -218,7 +218,7 @@ class Survey:
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit an offset."""
-        await (await self._clients.admin()).commit(group, queue, offset)
+        await (await self._clients.admin()).groups.commit(group, queue, offset)
 
     async def clear_topic(self, broker: str, topic: str) -> None:
         """Delete a topic's data at one broker."""

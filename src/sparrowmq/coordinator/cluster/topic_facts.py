@@ -134,7 +134,7 @@ async def sampled_bytes(admin: Admin, queues: Sequence[QueueStatus]) -> int | No
     for one in newest_queues(queues):
         begin = max(one.min_offset, one.max_offset - SAMPLED_RECORDS)
         try:
-            entries = await admin.queue_entries(one.queue, begin, SAMPLED_RECORDS)
+            entries = await admin.topics.entries(one.queue, begin, SAMPLED_RECORDS)
         except BrokerError:
             continue
         sizes += [entry.size for entry in entries if entry.size > 0]
@@ -150,7 +150,7 @@ async def deleted_messages(admin: Admin, queues: Sequence[QueueStatus], cut: Cut
 
     async def look(name: str) -> int:
         one = stored[name]
-        first = await admin.offset_at(one.queue, cut.before_ms)
+        first = await admin.topics.search_offset(one.queue, cut.before_ms)
         return max(0, min(first, one.max_offset) - one.min_offset)
 
     found = await each(stored, look, failed, seconds=SECONDS)
@@ -168,7 +168,7 @@ async def last_senders(
     producers: dict[str, list[GroupMemberInfo]] = {}
     for broker in brokers:
         try:
-            known = await admin.broker_producers(broker)
+            known = await admin.brokers.producers(broker)
         except SparrowError:
             continue  # its senders are shown by their addresses
         for group, members in (known or {}).items():
@@ -181,8 +181,8 @@ async def readers_of(admin: Admin, topic: str, groups: Sequence[str]) -> list[To
     failed: dict[str, str] = {}
 
     async def look(group: str) -> TopicReader:
-        progress = await admin.group_progress(group, topic)
-        connections = await admin.group_connections(group)
+        progress = await admin.groups.progress(group, topic)
+        connections = await admin.groups.connections(group)
         reads = connections is not None and topic in connections.subscriptions
         members = len(connections.members) if connections is not None and reads else 0
         return TopicReader(group, sum(max(0, one.lag) for one in progress), members)

@@ -102,7 +102,7 @@ class ObservedCluster(Fleet, MemberReports):
     async def queues(self, topics: Iterable[str]) -> tuple[dict[str, frozenset[MessageQueue]], set[str]]:
         """Gets the route of each topic once; a topic that does not exist yet has no queues."""
         admin, failed = await self._clients.admin(), dict[str, str]()
-        routes = await each(topics, admin.topic_route, failed, vanish=True)
+        routes = await each(topics, admin.topics.route, failed, vanish=True)
         found = {topic: frozenset(route.subscribe_queues(topic)) for topic, route in routes.items()}
         return found, set(failed)
 

@@ -111,7 +111,7 @@ async def waiting(admin: Admin, reader: PullConsumer, brokers: Sequence[str], no
     for broker in brokers:
         try:
             levels = await _levels(admin, broker)
-            here = waiting_at(broker, await admin.broker_info(broker), levels)
+            here = waiting_at(broker, await admin.brokers.info(broker), levels)
             counts += [count for count, _, _ in here]
             for count, first, end in here:
                 queue = MessageQueue(SCHEDULE_TOPIC, broker, count.level - 1)
@@ -214,7 +214,7 @@ def op_numbers(body: bytes) -> list[int]:
 
 
 async def _levels(admin: Admin, broker: str) -> DelayLevels:
-    settings = await admin.broker_settings(broker)
+    settings = await admin.brokers.settings(broker)
     try:
         return DelayLevels.parse(settings.get("messageDelayLevel") or DELAY_LEVELS)
     except ValueError:
@@ -257,7 +257,7 @@ async def _since_checks(
 ) -> tuple[list[ReceivedMessage], bool]:
     """Messages stored after the offset of the checks, and whether these are all."""
     first, end = await reader.min_offset(queue), await reader.max_offset(queue)
-    begin = max(first, await admin.committed(CHECK_GROUP, queue) or 0)
+    begin = max(first, await admin.groups.committed(CHECK_GROUP, queue) or 0)
     found = await _stretch(reader, queue, begin, min(end, begin + READ_MAX), left)
     return found, end - begin <= READ_MAX
 

@@ -25,11 +25,11 @@ async def preview_unmanaged(admin: Admin, group: str, what_if: WhatIf, rules: Ad
     Raises `RefusedError`: 404 if no member is online, 422 for a broadcasting group or unknown members;
     `SettingsError` for invalid rules, and the client's `SparrowError`.
     """
-    found = _dividing(group, await admin.group_connections(group))
+    found = _dividing(group, await admin.groups.connections(group))
     queues: list[MessageQueue] = []
     for topic in sorted(found.subscriptions):
-        queues += (await admin.topic_route(topic)).subscribe_queues(topic)
-    reports = await admin.group_status(group, seconds=MEMBERS_SECONDS)
+        queues += (await admin.topics.route(topic)).subscribe_queues(topic)
+    reports = await admin.groups.status(group, seconds=MEMBERS_SECONDS)
     return divided(group, queues, found, reports, what_if, rules)
 
 

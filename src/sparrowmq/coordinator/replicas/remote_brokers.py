@@ -21,18 +21,18 @@ class RemoteBrokers:
 
     async def of_group(self, name: str) -> list[str]:
         """The registered addresses of a group. Raises `SparrowError`."""
-        info = await (await self._started()).cluster_info()
+        info = await (await self._started()).brokers.cluster_info()
         return sorted(info.brokers[name].addresses.values()) if name in info.brokers else []
 
     async def state(self, address: str, seconds: float) -> ReplicaState:
         """A broker's description of itself. Raises `SparrowError`, also for a broker that does not support
         this request.
         """
-        return await (await self._started()).replica_state(address, timeout=seconds)
+        return await (await self._started()).replicas.state(address, timeout=seconds)
 
     async def order(self, address: str, orders: ReplicaOrders, seconds: float) -> ReplicaState:
         """Give orders to a broker. Raises `SparrowError`, also when it refuses them."""
-        return await (await self._started()).set_replica_role(address, orders, timeout=seconds)
+        return await (await self._started()).replicas.set_role(address, orders, timeout=seconds)
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""

@@ -21,15 +21,15 @@ class _LaterAdmin:
 
     async def topic_list(self, *, system: bool = False) -> list[str]:
         """Names of all topics."""
-        return await (await clients.admin(self._options)).topic_list(system=system)
+        return await (await clients.admin(self._options)).topics.list(system=system)
 
     async def cluster_info(self) -> ClusterInfo:
         """The brokers that a name server knows."""
-        return await (await clients.admin(self._options)).cluster_info()
+        return await (await clients.admin(self._options)).brokers.cluster_info()
 
     async def group_members(self, group: str) -> Mapping[str, Sequence[Member]]:
         """The clients connected to each master that knows the group."""
-        return await (await clients.admin(self._options)).group_members(group)
+        return await (await clients.admin(self._options)).groups.members(group)
 
 
 class Driver:

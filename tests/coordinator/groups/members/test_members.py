@@ -61,7 +61,7 @@ def test_new_queues_of_a_topic_are_granted_while_the_others_continue(monkeypatch
             await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
             before = await world.owners()
             await world.send(0, 20)
-            await world.admin.create_topic("Orders", queues=6)
+            await world.admin.topics.create("Orders", queues=6)
             await until(lambda: (len(queues(one)), len(queues(two))) == (3, 3))
             after = await world.owners()
             assert {queue: after[queue] for queue in before} == before, "what was there is not touched"
@@ -106,7 +106,7 @@ def test_member_that_does_not_drain_loses_its_queues_and_its_results_are_refused
             await until(lambda: sum("two" in names for names in world.seen_by.values()) == 2)
             hung.opened.set()
             await until(lambda: len(queues(one)) == 2)
-            for place in await world.admin.group_progress(GROUP, "Orders"):
+            for place in await world.admin.groups.progress(GROUP, "Orders"):
                 if place.queue.queue_id in taken:
                     assert place.queue.queue_id in queues(two)
         assert len(world.handled) == 4
@@ -130,7 +130,7 @@ def test_members_run_until_their_leases_end_without_a_coordinator_which_then_con
             await stack.enter_async_context(world.coordinator())
             await world.send(20, 20)
             await until(lambda: len(world.handled) == 40)
-            epoch = (await world.admin.group_policies(GROUP))["broker-a"].policies[0].epoch
+            epoch = (await world.admin.policies.list(GROUP))["broker-a"].policies[0].epoch
             await until(lambda: epoch_is(world, 2))
             assert (await world.owners(), queues(one)) == (before, mine), epoch
         assert set(world.handled.values()) == {1}
@@ -139,7 +139,7 @@ def test_members_run_until_their_leases_end_without_a_coordinator_which_then_con
 
 
 async def epoch_is(world: World, epoch: int) -> bool:
-    (policy,) = (await world.admin.group_policies(GROUP))["broker-a"].policies
+    (policy,) = (await world.admin.policies.list(GROUP))["broker-a"].policies
     return policy.epoch == epoch
 
 
@@ -153,7 +153,7 @@ def test_handlers_pause_without_a_lease_and_resume_later() -> None:
             await first.aclose()
             await until(lambda: len(rests(one)) == 4)
             await world.send(0, 8)
-            places = await world.admin.group_progress(GROUP, "Orders")
+            places = await world.admin.groups.progress(GROUP, "Orders")
             assert (sum(place.lag for place in places), world.handled) == (8, {})
             await stack.enter_async_context(world.coordinator(SHORT))
             await until(lambda: len(world.handled) == 8)
@@ -239,7 +239,7 @@ def test_pause_and_limit_of_a_running_group_survive_a_new_coordinator() -> None:
             server = await stack.enter_async_context(world.coordinator())
             await until(lambda: epoch_is(world, 2))
             await world.send(0, 8)
-            (policy,) = (await world.admin.group_policies(GROUP))["broker-a"].policies
+            (policy,) = (await world.admin.policies.list(GROUP))["broker-a"].policies
             assert (policy.pauses, policy.maximum, world.handled) == ([rest], 1, {})
             server.groups.adopt({GROUP: Terms(settings=())})
             await until(lambda: len(world.handled) == 8)
@@ -285,7 +285,7 @@ def test_expired_member_is_notified_and_joins_again() -> None:
             one = await stack.enter_async_context(world.member("one"))
             await until(lambda: queues(one) == [0, 1, 2, 3])
             await first.aclose()
-            await world.admin.delete_group_policy(GROUP)
+            await world.admin.policies.delete(GROUP)
             await stack.enter_async_context(world.coordinator())
             await until(lambda: owners_are(world, one.client_id))
             await until(lambda: queues(one) == [0, 1, 2, 3])
@@ -303,7 +303,9 @@ async def owners_are(world: World, client_id: str) -> bool:
 def test_unknown_clients_pull_nothing_and_the_address_is_removed_with_the_coordinator() -> None:
     async def test(world: World) -> None:
         async with world.coordinator() as server:
-            assert await world.admin.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY) == server.address
+            assert (
+                await world.admin.name_servers.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY) == server.address
+            )
             async with world.member("one") as one:
                 await until(lambda: queues(one) == [0, 1, 2, 3])
                 quiet = aio.PullSettings(announce=False)
@@ -311,7 +313,7 @@ def test_unknown_clients_pull_nothing_and_the_address_is_removed_with_the_coordi
                     with pytest.raises(aio.BrokerError) as caught:
                         await stranger.pull(aio.MessageQueue("Orders", "broker-a", 0), 0)
                     assert caught.value.code == ResponseCode.GENERATION_FENCED
-        assert await world.admin.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY) is None
+        assert await world.admin.name_servers.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY) is None
 
     flow(test)
 

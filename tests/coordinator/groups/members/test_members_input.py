@@ -68,7 +68,7 @@ def test_late_message_is_not_sent_back() -> None:
             await until(lambda: world.seen_by.get(b"3") == ["two"])
             gate.set()
             await until(lambda: one.late_results >= 1)
-            retries = await world.admin.group_progress(GROUP, f"%RETRY%{GROUP}")
+            retries = await world.admin.groups.progress(GROUP, f"%RETRY%{GROUP}")
             assert sum(place.broker_offset for place in retries) == 0
             assert world.handled == {b"3": 1}
             assert queues(two) == [2, 3]
@@ -182,7 +182,7 @@ def test_failed_messages_are_retried_and_end_as_dead_letters() -> None:
             assert f"%RETRY%{GROUP}" in {planned.queue.topic for planned in leader.plan.queues}
 
             async def buried() -> list[bytes]:
-                return [letter.body for letter in await world.admin.dead_letters(GROUP)]
+                return [letter.body for letter in await world.admin.dead_letters.list(GROUP)]
 
             await until(buried)
             assert (await buried(), tries.count(b"0"), tries.count(b"1")) == ([b"0"], 2, 2)
@@ -275,7 +275,7 @@ def test_unsubscribed_topic_stops_at_once_and_its_messages_are_not_sent_back() -
             leader = led.server.groups.find(GROUP)
             await until(lambda: {plan.queue.topic for plan in leader.plan.queues} <= {f"%RETRY%{GROUP}"})
             await until(lambda: queues(one) == [])
-            retries = await world.admin.group_progress(GROUP, f"%RETRY%{GROUP}")
+            retries = await world.admin.groups.progress(GROUP, f"%RETRY%{GROUP}")
             assert sum(place.broker_offset for place in retries) == 0
             await first.aclose()
             two = await led.join("two")
@@ -287,7 +287,7 @@ def test_unsubscribed_topic_stops_at_once_and_its_messages_are_not_sent_back() -
 
 def test_groups_in_a_namespace_are_managed_under_their_full_name() -> None:
     async def test(world: World) -> None:
-        await world.admin.create_topic("team%Orders", queues=4)
+        await world.admin.topics.create("team%Orders", queues=4)
         async with world.led() as led:
             one = await led.alone("one", namespace="team")
             two = await led.join("two", namespace="team")
@@ -304,7 +304,7 @@ def test_groups_in_a_namespace_are_managed_under_their_full_name() -> None:
             async with aio.Admin(
                 namesrv=world.namesrv, settings=aio.ClientSettings(namespace="team")
             ) as admin:
-                (policy,) = (await admin.group_policies(GROUP))["broker-a"].policies
+                (policy,) = (await admin.policies.list(GROUP))["broker-a"].policies
                 assert policy.group == GROUP
                 assert {one.topic for one in policy.queues} == {"Orders", f"%RETRY%{GROUP}"}
 

@@ -231,7 +231,7 @@ def test_dead_letters_of_an_ordered_group_are_stored_at_the_broker_of_the_queue(
             await until(lambda: len(world.handled) == 7)
 
             async def buried() -> list[bytes]:
-                return [letter.body for letter in await world.admin.dead_letters(GROUP)]
+                return [letter.body for letter in await world.admin.dead_letters.list(GROUP)]
 
             await until(buried)
             assert await buried() == [b"0"]

@@ -66,7 +66,7 @@ def test_members_join_with_the_accounts_of_brokers(
 
     async def main(cluster: LocalCluster) -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic("Orders", queues=2)
+            await admin.topics.create("Orders", queues=2)
             signed = {"consumerGroup": "billing", "AccessKey": "billing-app", "Signature": "forged"}
             assert "check signature failed" in await admin.consume_refusal(90211, signed, JOIN)
             unsigned = {"consumerGroup": "billing"}
@@ -105,7 +105,7 @@ def test_members_use_tls_where_the_port_does(tmp_path: Path, monkeypatch: pytest
 
     async def main(cluster: LocalCluster) -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic("Orders", queues=2)
+            await admin.topics.create("Orders", queues=2)
         async with consumer(cluster) as mine:
             await until(lambda: reads(mine))
 
@@ -148,14 +148,14 @@ def test_joining_needs_the_rights_of_pulling(
 
     async def main(cluster: LocalCluster) -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic("Orders", queues=2)
-            await admin.create_user("app", "app-password")
+            await admin.topics.create("Orders", queues=2)
+            await admin.users.create("app", "app-password")
             for thing in ("Group:billing", "Topic:Orders"):
                 if missing == "everything but Get":
-                    await admin.grant("app", [thing], ["Get"])
+                    await admin.users.grant("app", [thing], ["Get"])
                 elif thing != missing:
-                    await admin.grant("app", [thing], ["Sub", "Get"])
-            await admin.grant("app", ["Topic:TBW102"], ["Get"])
+                    await admin.users.grant("app", [thing], ["Sub", "Get"])
+            await admin.users.grant("app", ["Topic:TBW102"], ["Get"])
         async with consumer(cluster, access_key="app", secret_key="app-password") as one:
             if missing == "nothing":
                 await until(lambda: reads(one))
@@ -181,20 +181,20 @@ def test_account_that_loses_the_right_is_removed_and_its_queues_move(
 
     async def main(cluster: LocalCluster) -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic("Orders", queues=2)
+            await admin.topics.create("Orders", queues=2)
             for name in ("leaving", "staying"):
-                await admin.create_user(name, f"{name}-password")
-                await admin.grant(name, ["Group:billing", "Topic:Orders"], ["Sub", "Get"])
+                await admin.users.create(name, f"{name}-password")
+                await admin.users.grant(name, ["Group:billing", "Topic:Orders"], ["Sub", "Get"])
             async with consumer(cluster, access_key="leaving", secret_key="leaving-password") as one:
                 await until(lambda: reads(one))
                 async with consumer(cluster, access_key="staying", secret_key="staying-password") as other:
                     await until(lambda: any(queue.topic == "Orders" for queue in other.assignment))
                     if how == "deleted":
-                        await admin.delete_user("leaving")
+                        await admin.users.delete("leaving")
                     elif how == "other password":
-                        await admin.update_user("leaving", password="another-password")
+                        await admin.users.update("leaving", password="another-password")
                     else:
-                        await admin.revoke("leaving")
+                        await admin.users.revoke("leaving")
                     await until(lambda: reads(other))
                     await until(lambda: one.assignment == [])
         assert "may no longer consume for group billing and is removed" in caplog.text
@@ -210,8 +210,8 @@ def test_account_that_loses_the_right_is_removed_and_its_queues_move(
 def test_database_contents_cannot_impersonate_a_member(tmp_path: Path) -> None:
     async def main(cluster: LocalCluster, path: Path) -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            await admin.create_topic("Orders", queues=2)
-            where = await admin.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY)
+            await admin.topics.create("Orders", queues=2)
+            where = await admin.name_servers.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY)
         async with consumer(cluster) as mine:
             await until(lambda: reads(mine))
             with closing(sqlite3.connect(path)) as found:

@@ -265,7 +265,7 @@ def test_schedule_keeps_its_queue_until_the_call_has_ended() -> None:
 
 def test_later_subscriptions_are_granted_and_ended_ones_released() -> None:
     async def test(world: World) -> None:
-        await world.admin.create_topic("Later", queues=1)
+        await world.admin.topics.create("Later", queues=1)
         async with AsyncExitStack() as stack:
             server = await stack.enter_async_context(world.coordinator())
             one = await stack.enter_async_context(poller(world))

@@ -53,7 +53,7 @@ def test_members_apply_every_dynamic_setting_and_return_to_their_own(world: Worl
             await world.send(4, 4, "C")
             await until(lambda: len(world.handled) == 4)
             async with aio.Admin(namesrv=world.namesrv) as admin:
-                (status,) = await admin.group_status(world.group)
+                (status,) = await admin.groups.status(world.group)
                 assert status.info is not None
                 assert "threads=7" in status.info.properties["dynamicSettings"]
             for name in values:
@@ -115,13 +115,13 @@ def rests(consumer: aio.PushConsumer, topic: str) -> bool:
 
 
 async def committed(admin: aio.Admin, world: World, offset: int) -> bool:
-    places = await admin.group_progress(world.group, world.topic)
+    places = await admin.groups.progress(world.group, world.topic)
     return sum(place.consumer_offset for place in places) == offset
 
 
 async def pauses_are(admin: aio.Admin, group: str, broker: str, wanted: list[tuple[str, int, str]]) -> bool:
     """Whether a broker has these pauses: members and brokers are told them apart."""
-    (policy,) = (await admin.group_policies(group))[broker].policies
+    (policy,) = (await admin.policies.list(group))[broker].policies
     return [(one.topic, one.queue_id, one.reason) for one in policy.pauses] == wanted
 
 
@@ -219,7 +219,7 @@ def rested(consumer: aio.PushConsumer, topic: str) -> bool:
 
 
 async def generations(admin: aio.Admin, world: World) -> dict[int, int]:
-    (policy,) = (await admin.group_policies(world.group))["broker-a"].policies
+    (policy,) = (await admin.policies.list(world.group))["broker-a"].policies
     return {one.queue_id: one.generation for one in policy.queues if one.topic == world.topic}
 
 

@@ -94,7 +94,7 @@ def test_every_message_once_run_by_run(
 
 def _held(topics: Topics, topic: str) -> int:
     """Messages that brokers keep until they are archived."""
-    (hold,) = [hold for hold in topics.admin.holds() if hold.topic == topic]
+    (hold,) = [hold for hold in topics.admin.holds.list() if hold.topic == topic]
     return hold.messages
 
 
@@ -219,7 +219,7 @@ def test_a_topic_that_got_fewer_queues_is_archived_to_its_end_with_and_without_a
     topics.send(topic, 16)
     archive(spark, settings)
     topics.send(topic, 16, first=16)
-    topics.admin.create_topic(topic, queues=2, force=True)
+    topics.admin.topics.create(topic, queues=2, force=True)
     for _ in range(2):
         archive(spark, settings)
         assert plain(settings) == numbered(0, 32)

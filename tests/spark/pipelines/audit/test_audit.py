@@ -153,8 +153,8 @@ def test_by_offsets_of_a_group_and_of_queues(spark: SparkSession, scene: Scene) 
     queue = results[0].queue
     mine = [result.message_id for result in results if result.queue == queue]
     tail = Span(queue, 0, len(mine))
-    scene.topics.admin.create_group("audited")
-    scene.topics.admin.commit("audited", queue, 1)
+    scene.topics.admin.groups.create("audited")
+    scene.topics.admin.groups.commit("audited", queue, 1)
     settings = scene.settings(
         since=None, spans=(tail,), with_sent=False, groups=(AuditedGroup("audited"),), margin_seconds=9.0
     )
@@ -175,10 +175,10 @@ def test_by_offsets_of_a_group_and_of_queues(spark: SparkSession, scene: Scene) 
 def test_dead_letters(spark: SparkSession, scene: Scene) -> None:
     (result,) = scene.send(1)
     reader = "spark_tests_reader"
-    scene.topics.admin.create_group(reader)
+    scene.topics.admin.groups.create(reader)
     (message,) = scene.topics.read(scene.topic)
     scene.topics.consumer.send_back(message, delay_level=-1)
-    scene.topics.admin.commit(reader, result.queue, 1)
+    scene.topics.admin.groups.commit(reader, result.queue, 1)
     settings = scene.settings(with_sent=False, groups=(AuditedGroup(reader),))
     for chosen, name in ((settings, result.message_id), (replace(settings, match="keys"), "k0")):
         verdict = audit(spark, chosen, None, later)

@@ -64,10 +64,10 @@ def test_brokers_hold_messages_of_all_topics_for_a_group(topics: Topics, topic: 
     options = {"nameServer": topics.cluster.namesrv, "subscribePattern": f"{topic}.*"}
     group = f"G_{topic}"
     reading.prepare(options, group)
-    assert topics.admin.group_config(group)
+    assert topics.admin.groups.config(group)
     wanted = {topic, f"{topic}_too"}
     assert reading.hold(options, group, 5) == {(name, "broker-a") for name in wanted}
-    found = [hold for hold in topics.admin.holds() if hold.group == group]
+    found = [hold for hold in topics.admin.holds.list() if hold.group == group]
     assert {(hold.topic, hold.hours) for hold in found} == {(name, 5) for name in wanted}
 
 

@@ -62,17 +62,17 @@ def test_groups_go_on_behind_what_they_have_read(
     groups = [f"g{number}_{name}"[:60] for number in range(3)]
     queues, targets = list(state.queues), list(state.queues.values())
     for group, offset in zip(groups, (4, 10, 7), strict=True):
-        topics.admin.create_group(group)
-        topics.admin.commit(group, queues[0], offset)
+        topics.admin.groups.create(group)
+        topics.admin.groups.commit(group, queues[0], offset)
     mover = GroupMover(here, there, [groups[0], "no_such_group"], f"g[12]_{name}"[:60])
     assert loop_thread().run(mover.groups()) == sorted([*groups, "no_such_group"])
     moved = loop_thread().run(mover.move(state))
     assert moved == [Moved(group, targets[0], at) for group, at in zip(groups, (4, 10, 7), strict=True)]
-    assert [other.admin.committed(group, targets[0]) for group in groups] == [4, 10, 7]
-    assert not other.admin.committed(groups[0], targets[1])
+    assert [other.admin.groups.committed(group, targets[0]) for group in groups] == [4, 10, 7]
+    assert not other.admin.groups.committed(groups[0], targets[1])
 
-    topics.admin.commit(groups[0], queues[0], 2)  # back, which is not followed
-    topics.admin.commit(groups[2], queues[0], 9)
+    topics.admin.groups.commit(groups[0], queues[0], 2)  # back, which is not followed
+    topics.admin.groups.commit(groups[2], queues[0], 9)
     assert loop_thread().run(mover.move(state)) == [Moved(groups[2], targets[0], 9)]
 
 
@@ -82,9 +82,9 @@ def test_a_recreated_topic_moves_no_group(
     name, group = f"{topic}_m", f"g_{topic}"[:60]
     state = mirrored(topics, other, name, known=True)
     short = {queue: places.grown(11) for queue, places in state.places.items()}
-    topics.admin.create_group(group)
+    topics.admin.groups.create(group)
     for queue in state.queues:
-        topics.admin.commit(group, queue, 5)
+        topics.admin.groups.commit(group, queue, 5)
     here = Side.of("here", ReadOptions(name_server=topics.cluster.namesrv))
     there = Side.of("there", ReadOptions(name_server=other.cluster.namesrv))
     mover = GroupMover(here, there, [group], "")

@@ -103,7 +103,7 @@ def test_queue_by_queue_in_order_with_ids_run_by_run(
         assert message.properties.items() >= {**own, **users}.items()
 
     rmtree(Path(settings.directory) / "checkpoint")
-    topics.admin.create_topic(topic, queues=6)
+    topics.admin.topics.create(topic, queues=6)
     topics.send(topic, 12, first=60)
     assert mirror(spark, settings).rows == 12
     assert len(other.producer.queues(topic)) == 6
@@ -170,15 +170,15 @@ def test_rings_of_clusters_send_nothing_round(
 def consume(seen: Counter[str], side: Topics, group: str, topic: str, most: int) -> None:
     """A member reads at most so many messages of each queue, commits and goes."""
     for queue in side.consumer.queues(topic):
-        position, left = side.admin.committed(group, queue) or 0, most
+        position, left = side.admin.groups.committed(group, queue) or 0, most
         while left and (pulled := side.consumer.pull(queue, position, max_messages=left)).messages:
             seen.update(message.body.decode() for message in pulled.messages)
             position, left = pulled.next_offset, left - len(pulled.messages)
-        side.admin.commit(group, queue, position)
+        side.admin.groups.commit(group, queue, position)
 
 
 def places(side: Topics, group: str, topic: str) -> list[int | None]:
-    return [side.admin.committed(group, queue) for queue in side.consumer.queues(topic)]
+    return [side.admin.groups.committed(group, queue) for queue in side.consumer.queues(topic)]
 
 
 def test_a_group_fails_over_and_back(
@@ -187,13 +187,13 @@ def test_a_group_fails_over_and_back(
     group, seen = f"g_{topic}"[:60], Counter[str]()
     there = between(topics, other, tmp_path / "there", topic, groups=(group,))
     back = between(other, topics, tmp_path / "back", topic, source=THERE, target=HERE, group_pattern="g_.*")
-    topics.admin.create_group(group)
+    topics.admin.groups.create(group)
     topics.send(topic, 80)
     consume(seen, topics, group, topic, 12)
-    other.admin.create_topic(f"{topic}_x", queues=1)
+    other.admin.topics.create(f"{topic}_x", queues=1)
     with mq.PushConsumer(group, namesrv=other.cluster.namesrv) as member:
         member.subscribe(f"{topic}_x", "*", handler=lambda _: None)
-        until_sync(lambda: other.admin.group_connections(group) is not None)
+        until_sync(lambda: other.admin.groups.connections(group) is not None)
         mirror(spark, there)
         assert not any(places(other, group, topic))
     topics.send(topic, 8, first=80)
@@ -223,7 +223,7 @@ def test_new_topics_of_a_pattern_and_empty_ones(
     topics.send(topic, 4)
     mirror(spark, wide)
     for name in ("new", "empty"):
-        topics.admin.create_topic(f"{topic}_{name}", queues=2)
+        topics.admin.topics.create(f"{topic}_{name}", queues=2)
     topics.send(f"{topic}_new", 6)
     assert mirror(spark, wide).rows == 6
     same_everywhere(topics, other, f"{topic}_new")
@@ -239,8 +239,8 @@ def test_a_mirrored_topic_may_be_deleted_at_the_source(
     topics.send(topic, 8)
     topics.send(kept, 4)
     assert mirror(spark, settings).rows == 12
-    topics.admin.delete_topic(topic)
-    until_sync(lambda: topic not in topics.admin.topic_list())
+    topics.admin.topics.delete(topic)
+    until_sync(lambda: topic not in topics.admin.topics.list())
     topics.send(kept, 4)
     done = mirror(spark, settings)
     assert (done.rows, done.topics) == (4, (TopicLag(kept, 0, 0.0),))
@@ -256,7 +256,7 @@ def test_a_directory_and_a_name_are_one_mirrors(
         mirror(spark, replace(settings, target="elsewhere"))
     with pytest.raises(SettingsError, match="source and target are the same cluster"):
         plan_mirror(replace(settings, target_name_server=topics.cluster.namesrv, directory=home.root / "new"))
-    other.admin.put_value(NAME_SPACE, NAME_KEY, THERE)
+    other.admin.name_servers.set_value(NAME_SPACE, NAME_KEY, THERE)
     with pytest.raises(SettingsError, match="is called 'there' by other mirrors and 'elsewhere' here"):
         plan_mirror(replace(settings, target="elsewhere", directory=home.root / "new"))
     with pytest.raises(SettingsError, match=f"topic '{topic}' does not exist at the target"):

@@ -35,12 +35,12 @@ def test_each_side_has_its_own_account_and_authority(spark: SparkSession, tmp_pa
             sides.append(stack.enter_context(guarded(tmp_path / name, name, f"secret_of_{name}")))
         here, there = sides
         with here.admin() as admin:
-            admin.create_topic("Safe", queues=2)
-            admin.create_group("readers")
+            admin.topics.create("Safe", queues=2)
+            admin.groups.create("readers")
         with here.producer("writers") as producer:
             sent = [producer.send(mq.Message("Safe", text.encode())) for text in numbered(0, 20)]
         with here.admin() as admin:
-            admin.commit("readers", sent[0].queue, 4)
+            admin.groups.commit("readers", sent[0].queue, 4)
         settings = MirrorSettings(
             directory=tmp_path / "mirror",
             source="here",
@@ -57,8 +57,8 @@ def test_each_side_has_its_own_account_and_authority(spark: SparkSession, tmp_pa
         assert stored(there, "Safe") == numbered(0, 20)
         with there.admin() as admin:
             committed = {
-                status.queue.queue_id: admin.committed("readers", status.queue)
-                for status in admin.topic_status("Safe")
+                status.queue.queue_id: admin.groups.committed("readers", status.queue)
+                for status in admin.topics.status("Safe")
             }
         assert committed[sent[0].queue.queue_id] == 4
 
@@ -105,9 +105,9 @@ def test_brokers_come_on_both_sides(spark: SparkSession, tmp_path: Path) -> None
         fleet.create_topic("Wide", 2)
         many.send("Wide", 40)
         group = "wide_readers"
-        many.admin.create_group(group)
+        many.admin.groups.create(group)
         for queue in many.consumer.queues("Wide"):
-            many.admin.commit(group, queue, 5 + queue.queue_id)
+            many.admin.groups.commit(group, queue, 5 + queue.queue_id)
         settings = MirrorSettings(
             directory=tmp_path / "mirror",
             source="here",
@@ -122,7 +122,9 @@ def test_brokers_come_on_both_sides(spark: SparkSession, tmp_path: Path) -> None
         assert len(topics.producer.queues("Wide")) == 4
         mapping = MirrorDirectory(tmp_path / "mirror").load("here", "there").queues
         assert {queue.broker_name for queue in mapping} == {FIRST, "broker-b"}
-        assert {topics.admin.committed(group, mapping[queue]) - queue.queue_id for queue in mapping} == {5}
+        assert {
+            topics.admin.groups.committed(group, mapping[queue]) - queue.queue_id for queue in mapping
+        } == {5}
 
         fleet.start("broker-c")
         fleet.create_topic("Wide", 2)

@@ -146,8 +146,8 @@ def test_a_part_that_was_sent_is_done_although_its_messages_are_gone(
     with pytest.raises(SettingsError, match="died"):
         replay(spark, one)
     monkeypatch.setattr(ReplayDirectory, "save", save)
-    topics.admin.delete_topic(topic)
-    until_sync(lambda: topic not in topics.admin.topic_list())
+    topics.admin.topics.delete(topic)
+    until_sync(lambda: topic not in topics.admin.topics.list())
     topics.cluster.create_topic(topic, queues=4)
     done = replay(spark, one)
     assert (done.rows, done.lag) == (12, 0)
@@ -239,7 +239,7 @@ def test_dead_letters_lose_their_past(
     topics.send(topic, 4)
     with mq.PushConsumer(group, settings=given) as consumer:
         consumer.subscribe(topic, handler=fail)
-        until_sync(lambda: (group, 4) in [(s.group, s.messages) for s in topics.admin.dead_letter_groups()])
+        until_sync(lambda: (group, 4) in [(s.group, s.messages) for s in topics.admin.dead_letters.groups()])
     letters = replace(settings, topics=(), dead_letters_of=group, mark=False, keep_order=False)
     assert "spread over all queues, without order" in str(plan_replay(letters))
     assert replay(spark, letters).rows == 4

@@ -30,8 +30,8 @@ def settings(topics: Topics, topic: str, tmp_path: Path) -> ReportSettings:
         keys = ["a", f"k{number}"] if number < 8 else []
         message = mq.Message(topic, b"x" * (number + 1), tags="even" if number % 2 == 0 else None, keys=keys)
         topics.producer.send(message, queue=queues[0 if number else 1])
-    topics.admin.create_group("reported")
-    topics.admin.commit("reported", queues[0], 4)
+    topics.admin.groups.create("reported")
+    topics.admin.groups.commit("reported", queues[0], 4)
     today = datetime.now(UTC).date()
     return ReportSettings(
         directory=tmp_path / "report", topics=(topic,), day=today, name_server=topics.cluster.namesrv

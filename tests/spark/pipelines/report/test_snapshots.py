@@ -21,9 +21,9 @@ def test_a_snapshot(topics: Topics, topic: str, tmp_path: Path) -> None:
     topics.send(topic, 8)
     queues = topics.producer.queues(topic)
     for group, offsets in (("reported", (2, 1, 0)), ("reporting", (2, 0))):
-        topics.admin.create_group(group)
+        topics.admin.groups.create(group)
         for queue, offset in zip(queues, offsets, strict=False):
-            topics.admin.commit(group, queue, offset)
+            topics.admin.groups.commit(group, queue, offset)
     settings = ReportSettings(directory=tmp_path, topics=(topic,), name_server=topics.cluster.namesrv)
     now = DAY.start / 1000 + 60
     path = snapshots.take_snapshot(settings, now)
@@ -96,7 +96,7 @@ def test_without_snapshots(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_what_came_back(topics: Topics, topic: str) -> None:
     reader = "spark_tests_reader"
-    topics.admin.create_group(reader)
+    topics.admin.groups.create(reader)
     topics.send(topic, 1)
     (message,) = topics.read(topic)
     today = Day.of(message.store_timestamp / 1000, "UTC")

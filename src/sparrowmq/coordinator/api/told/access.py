@@ -52,7 +52,7 @@ async def list_users(who: Who) -> list[Answer]:
     """The users of the brokers, as one master lists them."""
     who.need(RoleRight.ADMINISTER)
     admin = await explorer(who).admin()
-    return [asdict(one) for one in await asked(admin.users())]
+    return [asdict(one) for one in await asked(admin.users.list())]
 
 
 @router.put("/users/{user}")
@@ -60,7 +60,7 @@ async def put_user(user: str, body: BrokerUser, who: Who) -> Answer:
     """Create a user at every master, or change the given values of an existing one."""
     who.need(RoleRight.ADMINISTER)
     admin = await explorer(who).admin()
-    known = {one.name: one for one in await asked(admin.users(user))}.get(user)
+    known = {one.name: one for one in await asked(admin.users.list(user))}.get(user)
     if known is None and not (body.password or "").strip():
         raise RefusedError(f"there is no user {user[:64]!r}; a new one needs a password", status=422)
     values = body.model_dump(exclude={"reason", "password"}, exclude_none=True)
@@ -71,11 +71,11 @@ async def put_user(user: str, body: BrokerUser, who: Who) -> Answer:
 
     async def act() -> None:
         if known is None:
-            await asked(admin.create_user(user, body.password or "", super_user=bool(body.super_user)))
+            await asked(admin.users.create(user, body.password or "", super_user=bool(body.super_user)))
             if body.enabled is False:
-                await asked(admin.update_user(user, enabled=False))
+                await asked(admin.users.update(user, enabled=False))
         else:
-            await asked(admin.update_user(user, password=body.password, **values))
+            await asked(admin.users.update(user, password=body.password, **values))
 
     action = "access-user.create" if known is None else "access-user.change"
     await _do(who, action, user, act, before=before, after=after, reason=body.reason)
@@ -87,10 +87,10 @@ async def delete_user(user: str, who: Who, reason: Why = "") -> Answer:
     """Delete a user at every master, with its policies."""
     who.need(RoleRight.ADMINISTER)
     admin = await explorer(who).admin()
-    held = [one for one in await asked(admin.grants(user)) if one.user == user]
+    held = [one for one in await asked(admin.users.grants(user)) if one.user == user]
     before = {"policies": [_words(one) for one in held]}
     await _do(
-        who, "access-user.delete", user, lambda: asked(admin.delete_user(user)), before=before, reason=reason
+        who, "access-user.delete", user, lambda: asked(admin.users.delete(user)), before=before, reason=reason
     )
     return {}
 
@@ -100,7 +100,7 @@ async def list_policies(who: Who, user: str = "") -> list[Answer]:
     """The policies of the brokers' users, as one master lists them."""
     who.need(RoleRight.ADMINISTER)
     admin = await explorer(who).admin()
-    found = await asked(admin.grants(user))
+    found = await asked(admin.users.grants(user))
     return [asdict(one) for one in found if user in ("", one.user)]
 
 
@@ -111,12 +111,16 @@ async def put_policy(user: str, body: Policy, who: Who) -> Answer:
     admin = await explorer(who).admin()
     after = body.model_dump(exclude={"reason"})
     held = [
-        one for one in await asked(admin.grants(user)) if one.user == user and one.resource in body.resources
+        one
+        for one in await asked(admin.users.grants(user))
+        if one.user == user and one.resource in body.resources
     ]
     before = {"policies": [_words(one) for one in held]}
 
     def act() -> Awaitable[Any]:
-        return asked(admin.grant(user, body.resources, body.actions, sources=body.sources, allow=body.allow))
+        return asked(
+            admin.users.grant(user, body.resources, body.actions, sources=body.sources, allow=body.allow)
+        )
 
     await _do(who, "access-policy.set", user, act, before=before, after=after, reason=body.reason)
     return {"user": user, **after}
@@ -134,7 +138,7 @@ async def delete_policy(
     admin = await explorer(who).admin()
     held = [
         one
-        for one in await asked(admin.grants(user))
+        for one in await asked(admin.users.grants(user))
         if one.user == user and resource in (None, one.resource)
     ]
     before = {"policies": [_words(one) for one in held]}
@@ -142,7 +146,7 @@ async def delete_policy(
         who,
         "access-policy.delete",
         user,
-        lambda: asked(admin.revoke(user, resource)),
+        lambda: asked(admin.users.revoke(user, resource)),
         before=before,
         reason=reason,
     )

@@ -98,8 +98,8 @@ async def messages_anywhere(text: Text, who: Who, heads: Heads = False) -> Answe
 
 async def _in_topic(admin: aio.Admin, topic: str, text: str) -> list[ReceivedMessage]:
     """Those of one topic, without duplicates."""
-    found = await admin.query_messages(topic, text, count=COPIES_MAX, decompress=False)
-    by_id = await admin.message_by_id(topic, text, decompress=False)
+    found = await admin.messages.query(topic, text, count=COPIES_MAX, decompress=False)
+    by_id = await admin.messages.get(topic, text, decompress=False)
     if by_id is not None and all(one.offset_message_id != by_id.offset_message_id for one in found):
         found.append(by_id)
     return found

@@ -44,7 +44,7 @@ async def list_holds(who: Who) -> list[Answer]:
     """
     who.need(RoleRight.READ)
     admin = await explorer(who).admin()
-    return [hold_view(one) for one in await told(who, "holds", "", admin.holds)]
+    return [hold_view(one) for one in await told(who, "holds", "", admin.holds.list)]
 
 
 @router.put("/holds/{topic}")
@@ -59,7 +59,7 @@ async def put_hold(topic: str, body: HoldWish, who: Who) -> Answer:
     admin = await explorer(who).admin()
     after: dict[str, Any] = {"group": body.group, "hours": body.hours, "size_max": body.size_max}
     change = Change("hold.set", thing, before, after, reason=body.reason)
-    await carry_out(who, change, lambda: asked(admin.hold_messages(topic, **after)))
+    await carry_out(who, change, lambda: asked(admin.holds.set(topic, **after)))
     return {"topic": topic, **after}
 
 
@@ -75,7 +75,7 @@ async def release_hold(topic: str, who: Who, reason: Annotated[str, Query(max_le
         )
     admin = await explorer(who).admin()
     change = Change("hold.release", thing, before, reason=reason)
-    await carry_out(who, change, lambda: asked(admin.release_messages(topic)))
+    await carry_out(who, change, lambda: asked(admin.holds.delete(topic)))
     return {}
 
 
@@ -89,7 +89,7 @@ async def group_policies(group: str, who: Who) -> Answer:
     """
     who.need(RoleRight.READ)
     admin = await explorer(who).admin()
-    found = await told(who, "policies", group, lambda: admin.group_policies(group))
+    found = await told(who, "policies", group, lambda: admin.policies.list(group))
     return {
         "group": group,
         "brokers": [
@@ -101,7 +101,7 @@ async def group_policies(group: str, who: Who) -> Answer:
 async def _held(who: ApiCaller, topic: str) -> dict[str, Any] | None:
     """The hold of a topic by broker, as the audit log keeps it; None without any."""
     admin = await explorer(who).admin()
-    found = [one for one in await asked(admin.holds()) if one.topic == topic]
+    found = [one for one in await asked(admin.holds.list()) if one.topic == topic]
     return {one.broker_name: f"{one.group}, {one.hours} h, {one.size_max} B" for one in found} or None
 
 

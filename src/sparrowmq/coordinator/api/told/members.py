@@ -24,7 +24,7 @@ async def show_member(group: str, client_id: str, who: Who, stacks: bool = False
     """
     who.need(RoleRight.READ)
     admin = await explorer(who).admin()
-    found = await asked(admin.member_status(group, client_id, stacks=stacks))
+    found = await asked(admin.groups.member(group, client_id, stacks=stacks))
     if found is None:
         text = f"{client_id[:255]} is not online in the group {group[:255]}; reload its members"
         raise RefusedError(text, status=404)

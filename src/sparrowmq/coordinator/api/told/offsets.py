@@ -70,7 +70,7 @@ async def take_over(group: str, body: Takeover, who: Who) -> list[Answer]:
     )
     told = {"source": body.source} | after
     change = Change("group.takeover", thing, before, told, reason=body.reason)
-    await carry_out(who, change, lambda: asked(admin.clone_offsets(body.source, group, body.topic)))
+    await carry_out(who, change, lambda: asked(admin.groups.clone_offsets(body.source, group, body.topic)))
     return steps
 
 
@@ -87,7 +87,7 @@ async def _steps(who: ApiCaller, group: str, source: str, topic: str | None) -> 
         raise RefusedError(f"the group {source} has no offsets{of}; see the list of groups", status=404)
     own = await _places(admin, group, topic)
     topics = sorted({queue.topic for queue in given})
-    ends = await asyncio.gather(*(asked(admin.topic_status(name)) for name in topics))
+    ends = await asyncio.gather(*(asked(admin.topics.status(name)) for name in topics))
     known = {one.queue: one for found in ends for one in found}
     return [
         {"topic": queue.topic, **step_view(known[queue], own.get(queue), offset)}
@@ -99,7 +99,7 @@ async def _steps(who: ApiCaller, group: str, source: str, topic: str | None) -> 
 async def _places(admin: aio.Admin, group: str, topic: str | None) -> dict[MessageQueue, int]:
     """The offsets of a group, without those of its retry topic; empty if no broker knows the group."""
     try:
-        found: Any = await asked(admin.group_progress(group, topic))
+        found: Any = await asked(admin.groups.progress(group, topic))
     except RefusedError as error:
         if error.status not in (404, 502):
             raise

@@ -57,7 +57,7 @@ async def broker_clients(address: str, who: Who) -> Answer:
 
 async def clients_of(admin: aio.Admin, broker: str) -> aio.BrokerClients:
     """Raises `RefusedError`."""
-    return await asked(admin.broker_clients(broker), CLIENTS_SECONDS)
+    return await asked(admin.brokers.clients(broker), CLIENTS_SECONDS)
 
 
 @router.get("/servers/{address}/bounds")
@@ -69,7 +69,7 @@ async def server_bounds(address: str, who: Who) -> list[Answer]:
     admin, name = await explorer(who).admin(), await known_broker(who, address)
     return [
         one._asdict()
-        for one in told_bounds(await told(who, "runtime", name, lambda: admin.broker_info(name)))
+        for one in told_bounds(await told(who, "runtime", name, lambda: admin.brokers.info(name)))
     ]
 
 
@@ -83,7 +83,7 @@ async def server_replication(address: str, who: Who) -> Answer:
     """
     who.need(RoleRight.READ)
     admin, name = await explorer(who).admin(), await known_broker(who, address)
-    status = await told(who, "replication", name, lambda: admin.replication_status(name))
+    status = await told(who, "replication", name, lambda: admin.brokers.replication(name))
     replica = await told(who, "replica", name, lambda: _replica(who, admin, name))
     known = await server_settings(address, who)
     settings = {key: known.get(key) for key in ("brokerRole", "inSyncReplicas", "minInSyncReplicas")}
@@ -107,7 +107,7 @@ async def _replica(who: ApiCaller, admin: aio.Admin, name: str) -> Answer | None
     servers = (await explorer(who).servers()).brokers
     address = next(one.address for one in servers if name in (one.address, one.broker))
     try:
-        found = await admin.replica_state(address)
+        found = await admin.replicas.state(address)
     except SparrowError:
         return None
     return {
@@ -130,8 +130,8 @@ async def show_name_server(address: str, who: Who) -> Answer:
         text = f"there is no name server {address[:64]!r}; list all servers to see them"
         raise RefusedError(text, status=404)
     admin = await explorer(who).admin()
-    mine = await asked(admin.name_server_status(address))
-    listed = await asked(admin.listed_topics())
+    mine = await asked(admin.name_servers.status(address))
+    listed = await asked(admin.name_servers.topics())
     others = {topic for at, topics in listed.items() if at != address for topic in topics}
     lacks, alone = sorted(others - mine.topics), sorted(mine.topics - others) if len(listed) > 1 else []
     return {

@@ -71,7 +71,7 @@ async def topic_use(topic: str, who: Who) -> Answer:
     who.need(RoleRight.READ)
     explores = explorer(who)
     admin = await explores.admin()
-    groups = await asked(admin.topic_groups(topic))
+    groups = await asked(admin.topics.groups(topic))
     readers = await asked(topic_facts.readers_of(admin, topic, groups), SECONDS)
     try:
         sent = [asdict(one) for one in await senders(explores, topic)]
@@ -90,7 +90,7 @@ async def senders(explores: Explorer, topic: str) -> Sequence[topic_facts.TopicS
 
     async def look() -> Sequence[topic_facts.TopicSender]:
         admin, reader = await explores.admin(), await explores.reader()
-        queues = await asked(admin.topic_status(topic))
+        queues = await asked(admin.topics.status(topic))
         async with explores.looks.place(None):
             return await asked(topic_facts.last_senders(admin, reader, queues, brokers), SECONDS)
 
@@ -109,7 +109,7 @@ async def _kept(
     explores: Explorer, who: ApiCaller, topic: str, brokers: Sequence[str]
 ) -> list[topic_facts.TopicKept]:
     admin = await explores.admin()
-    queues = await asked(admin.topic_status(topic))
+    queues = await asked(admin.topics.status(topic))
     logs = (await explores.disks()).sight.logs
 
     async def look() -> dict[str, Any]:

@@ -117,10 +117,10 @@ def committed(run: AuditRun, group: str) -> DataFrame:
     """The group's offsets. Raises `SettingsError` for one that no broker knows."""
     settings = run.settings
     with stored.admin_of(settings.stored.source_options) as admin:
-        if not admin.group_config(group):
+        if not admin.groups.config(group):
             text = f"no broker knows group {group!r}; see `sparrow group list`"
             raise SettingsError(text, "groups", group)
-        progress = [one for topic in settings.topics for one in admin.group_progress(group, topic)]
+        progress = [one for topic in settings.topics for one in admin.groups.progress(group, topic)]
     rows = [
         (one.queue.topic, one.queue.broker_name, one.queue.queue_id, one.consumer_offset)
         for one in progress

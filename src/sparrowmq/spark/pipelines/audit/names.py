@@ -50,7 +50,7 @@ def known_topics(where: stored.Stored) -> set[str]:
     known = {queue.topic for queue in where.ledger.queues}
     if where.live:
         with stored.admin_of(where.source_options) as admin:
-            known.update(admin.topic_list())
+            known.update(admin.topics.list())
     return known
 
 

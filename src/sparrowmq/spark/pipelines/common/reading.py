@@ -122,12 +122,12 @@ def prepare(options: Mapping[str, str], group: str) -> None:
     """
     brokers = {queue.broker_name for queue in queues_of(options).ends}
     with _admin(options) as admin:
-        known = admin.group_config(group)
+        known = admin.groups.config(group)
         if not known:
-            admin.create_group(group)
+            admin.groups.create(group)
         elif brokers - known.keys():
             one = known[min(known)]
-            admin.create_group(
+            admin.groups.create(
                 group,
                 retries=one.retry_max_times,
                 enabled=one.consume_enable,
@@ -143,7 +143,7 @@ def hold(options: Mapping[str, str], group: str, hours: int) -> frozenset[tuple[
     found = frozenset((queue.topic, queue.broker_name) for queue in queues_of(options).ends)
     with _admin(options) as admin:
         for topic in sorted({topic for topic, _ in found}):
-            admin.hold_messages(topic, group, hours=hours)
+            admin.holds.set(topic, group, hours=hours)
     return found
 
 

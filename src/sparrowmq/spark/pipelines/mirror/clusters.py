@@ -63,7 +63,7 @@ class Side:
 
     async def brokers(self) -> dict[str, str]:
         """The address of every master, by broker."""
-        found = (await (await self.admin()).cluster_info()).brokers
+        found = (await (await self.admin()).brokers.cluster_info()).brokers
         return {name: broker.master for name, broker in found.items() if broker.master is not None}
 
     async def ends(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
@@ -145,14 +145,14 @@ class Side:
                 "create_topics",
                 topic,
             )
-        await (await self.admin()).create_topic(topic, queues=missing, cluster=cluster or None)
+        await (await self.admin()).topics.create(topic, queues=missing, cluster=cluster or None)
         return await self.writable(topic)
 
     async def _masters(self, cluster: str) -> list[str]:
         masters = await self.brokers()
         if not cluster:
             return list(masters)
-        known = (await (await self.admin()).cluster_info()).clusters
+        known = (await (await self.admin()).brokers.cluster_info()).clusters
         if cluster not in known:
             raise SettingsError(
                 f"there is no cluster {cluster!r} at the target; the name server knows: "
@@ -164,11 +164,11 @@ class Side:
 
     async def known_name(self) -> str | None:
         """The name that an earlier mirror stored on the name servers."""
-        return await (await self.admin()).value(NAME_SPACE, NAME_KEY)
+        return await (await self.admin()).name_servers.value(NAME_SPACE, NAME_KEY)
 
     async def leave_name(self) -> None:
         """Store this side's name on the name servers."""
-        await (await self.admin()).put_value(NAME_SPACE, NAME_KEY, self.name)
+        await (await self.admin()).name_servers.set_value(NAME_SPACE, NAME_KEY, self.name)
 
 
 async def _each(

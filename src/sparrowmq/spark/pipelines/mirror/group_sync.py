@@ -46,7 +46,7 @@ class GroupMover:
         """The selected groups that exist at the source."""
         found = set(self._groups)
         if self._pattern is not None:
-            known = await (await self._source.admin()).group_list()
+            known = await (await self._source.admin()).groups.list()
             found.update(name for name in known if self._pattern.fullmatch(name))
         return sorted(found)
 
@@ -109,7 +109,7 @@ class GroupMover:
         return moved
 
     async def _is_online(self, target: Admin, group: str) -> bool:
-        members = await target.group_connections(group)
+        members = await target.groups.connections(group)
         return members is not None and bool(members.members)
 
     async def _advance(
@@ -131,5 +131,5 @@ class GroupMover:
         """Up to where the group has read source queues; those it has no offset in are left out."""
         admin = await self._source.admin()
         asked = list(sources)
-        found = await asyncio.gather(*(admin.committed(group, queue) for queue in asked))
+        found = await asyncio.gather(*(admin.groups.committed(group, queue) for queue in asked))
         return {queue: offset for queue, offset in zip(asked, found, strict=True) if offset is not None}

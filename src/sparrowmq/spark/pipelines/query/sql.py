@@ -76,7 +76,7 @@ def tables_of(settings: SqlSettings) -> list[str]:
     found: set[str] = set()
     if settings.live:
         with Admin(settings=ClientSettings(**_connection(settings))) as admin:
-            found.update(admin.topic_list())
+            found.update(admin.topics.list())
     found.update(_archived(settings))
     return sorted(found)
 

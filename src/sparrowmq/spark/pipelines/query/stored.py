@@ -235,7 +235,7 @@ def _reaching_brokers(options: Mapping[str, str], since: int) -> set[str]:
     with admin_of(options) as admin:
         return {
             broker.broker_name
-            for broker in admin.broker_list()
+            for broker in admin.brokers.list()
             if broker.broker_id == 0 and 0 <= _number(broker.runtime.get(_EARLIEST)) < since
         }
 

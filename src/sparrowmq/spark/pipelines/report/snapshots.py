@@ -52,7 +52,7 @@ def take_snapshot(settings: ReportSettings, now: float) -> Path:
             (group, place)
             for topic in settings.topics
             for group in groups_of(settings, admin, topic)
-            for place in admin.group_progress(group, topic)
+            for place in admin.groups.progress(group, topic)
             if place.queue.topic == topic
         ]
     since = _waiting_since(settings, [place for _, place in found])
@@ -82,7 +82,7 @@ def take_snapshot(settings: ReportSettings, now: float) -> Path:
 
 def groups_of(settings: ReportSettings, admin: Admin, topic: str) -> list[str]:
     """The groups of the report that have offsets or members in a topic."""
-    found = admin.topic_groups(topic)
+    found = admin.topics.groups(topic)
     return [group for group in found if not settings.groups or group in settings.groups]
 
 
