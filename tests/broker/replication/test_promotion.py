@@ -150,16 +150,16 @@ def test_planned_change_loses_and_duplicates_nothing_and_the_producer_continues(
             async with aio.Producer("p", settings=settings) as producer, admin(g) as tool:
                 task = asyncio.create_task(numbered(g, producer, sent, stop))
                 await until(lambda: len(sent) > 20)
-                plan = await tool.promotion_plan(second.address)
+                plan = await tool.replicas.plan(second.address)
                 assert plan.doubts == () and plan.master is not None
-                done = await tool.promote_broker(second.address)
+                done = await tool.replicas.promote(second.address)
                 assert (done.epoch, done.lost_bytes) == (1, 0)
                 await becomes(g, first, FOLLOWING)
                 before = len(sent)
                 await until(lambda: len(sent) > before + 20)
                 stop.set()
                 await task
-                assert (await tool.promote_broker(second.address)).is_done
+                assert (await tool.replicas.promote(second.address)).is_done
             await until(same(first, second))
             queue = [body for body in bodies(second) if body != b"hello"]
             assert queue == sent or sorted(set(queue), key=int) == sent  # an answer may be lost: sent again
@@ -183,13 +183,13 @@ def test_available_master_hands_over_its_log_despite_other_warnings(
             transport.pause_reading()
             await g.send(first, b"1")
             async with admin(g) as tool:
-                plan = await tool.promotion_plan(second.address)
+                plan = await tool.replicas.plan(second.address)
 
                 async def doubted(address: str) -> PromotionPlan:
                     return dataclasses.replace(plan, doubts=("another replica is silent",))
 
                 monkeypatch.setattr(tool, "promotion_plan", doubted)
-                task = asyncio.create_task(tool.promote_broker(second.address, unclean=True))
+                task = asyncio.create_task(tool.replicas.promote(second.address, unclean=True))
                 await until(lambda: first.parts.reign.is_paused)
                 transport.resume_reading()
                 await task
@@ -210,8 +210,8 @@ def test_returning_old_master_finds_the_new_one_and_follows(tmp_path: Path) -> N
             second = await g.slave()
             async with admin(g) as tool:
                 with pytest.raises(ClientError, match="--unclean"):
-                    await tool.promote_broker(second.address)
-                await tool.promote_broker(second.address, unclean=True)
+                    await tool.replicas.promote(second.address)
+                await tool.replicas.promote(second.address, unclean=True)
             assert (await g.send(second, b"new")).code == 0
             first = await g.master("m")
             found = await becomes(g, first, FOLLOWING)

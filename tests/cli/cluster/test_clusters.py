@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sparrowmq import aio
+from sparrowmq.client.admin.brokers import BrokerAdmin
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Sparrow
@@ -23,13 +24,13 @@ def test_cluster_list(sparrow: Sparrow, cluster: LocalCluster) -> None:
 
 
 def test_two_brokers_with_one_name_are_reported(sparrow: Sparrow, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def found(admin: aio.Admin) -> list[aio.BrokerStatus]:
+    async def found(brokers: BrokerAdmin) -> list[aio.BrokerStatus]:
         return [
             aio.BrokerStatus("c", "broker-a", 0, "h:1", rival="h:2"),
             aio.BrokerStatus("c", "b", 0, "h:3"),
         ]
 
-    monkeypatch.setattr(aio.Admin, "broker_list", found)
+    monkeypatch.setattr(BrokerAdmin, "list", found)
     assert [row["rival"] for row in sparrow("cluster", "list", "--json").values] == ["h:2", ""]
     *_, last = sparrow("cluster", "list").lines
     assert last.startswith("two brokers claim the name broker-a and the id 0: h:1 and h:2")

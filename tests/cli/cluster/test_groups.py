@@ -7,9 +7,9 @@ import pytest
 from tests.support import about, until_sync
 
 import sparrowmq as mq
-from sparrowmq import aio
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.cluster.groups import asked_text, moment, unlike
+from sparrowmq.client.admin.groups import GroupAdmin
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import ConsumerRunningInfo
 
@@ -102,11 +102,11 @@ def test_members_and_what_they_tell(sparrow: Sparrow, cluster: LocalCluster) -> 
 def test_status_names_members_that_skipped_messages(
     sparrow: Sparrow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def found(admin: aio.Admin, group: str, *, stacks: bool) -> list[mq.MemberStatus]:
+    async def found(groups: GroupAdmin, group: str, *, stacks: bool) -> list[mq.MemberStatus]:
         told = ConsumerRunningInfo(properties={"skippedMessages": "2"})
         return [mq.MemberStatus("one", told), mq.MemberStatus("java", ConsumerRunningInfo())]
 
-    monkeypatch.setattr(aio.Admin, "group_status", found)
+    monkeypatch.setattr(GroupAdmin, "status", found)
     assert [one["skipped"] for one in sparrow("group", "status", "g", "--json").values] == [2, 0]
     *_, last = sparrow("group", "status", "g").lines
     assert last == "one: skipped 2 messages that no broker could store; see its log"

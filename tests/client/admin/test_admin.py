@@ -117,7 +117,7 @@ def test_change_of_a_topic_at_an_older_broker_reads_its_table() -> None:
 
 
 def test_creating_waits_for_the_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparrowmq.client.admin.admin._ROUTE_WAIT", 0.05)
+    monkeypatch.setattr("sparrowmq.client.admin.topics._ROUTE_WAIT", 0.05)
 
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         cluster.broker.on[CREATE] = lambda conn, c: answer()
@@ -257,7 +257,7 @@ def test_commands_reach_a_broker_that_came_back_under_another_address() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         queue = MessageQueue("T", "broker-a", 0)
         await admin.groups.commit("g", queue, 3)
-        async with cluster.moved(admin._running()):
+        async with cluster.moved(admin.calls.running()):
             assert await admin.groups.committed("g", queue) == 3
             await admin.groups.commit("g", queue, 4)
             assert cluster.broker.offsets["g", "T", 0] == 4

@@ -258,7 +258,7 @@ def test_letters_are_resent_at_a_rate() -> None:
         async def sleep(seconds: float) -> None:
             pauses.append(seconds)
 
-        admin._running().sleep = sleep
+        admin.calls.running().sleep = sleep
         assert len(await admin.dead_letters.resend("g", rate=4)) == 3
         assert pauses == [0.25, 0.25]
         with pytest.raises(SettingsError, check=about(setting="rate", value=0, limit=0.01)):

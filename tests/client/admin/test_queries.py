@@ -193,7 +193,7 @@ def test_queries_reach_a_broker_that_came_back_under_another_address() -> None:
         broker.on[QUERY] = lambda conn, c: answer(body=stored) if c.ext["key"] != where else answer(22)
         broker.on[VIEW] = lambda conn, c: answer(body=stored)
         assert [message.body for message in await admin.messages.query("T", "k")] == [b"x"]
-        async with cluster.moved(admin._running()):
+        async with cluster.moved(admin.calls.running()):
             assert [message.body for message in await admin.messages.query("T", "k")] == [b"x"]
             found = await admin.messages.get("T", where)
             assert found is not None and (found.body, found.queue.broker_name) == (b"x", "broker-a")

@@ -7,7 +7,7 @@ from tests.client.fake import answer, fake_cluster
 from tests.support import about, run
 
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.replication import status_of
+from sparrowmq.client.admin.brokers import status_of
 from sparrowmq.client.admin.types import ReplicationStatus, SlaveStatus
 from sparrowmq.core.errors import BrokerError
 from sparrowmq.protocol.bodies import HaStatus

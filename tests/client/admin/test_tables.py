@@ -13,10 +13,12 @@ from tests.support import about, run
 
 import sparrowmq as mq
 from sparrowmq import aio
-from sparrowmq.client.admin import admin as admin_module
-from sparrowmq.client.admin import tables as tables_module
+from sparrowmq.client.admin import brokers as brokers_module
+from sparrowmq.client.admin import calls as calls_module
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.types import QueueProgress
+from sparrowmq.coordinator.cluster import clients as clients_module
+from sparrowmq.coordinator.cluster.clients import ClusterCalls
 from sparrowmq.core.errors import (
     BrokerError,
     ClientError,
@@ -37,7 +39,7 @@ def test_tables_of_a_broker_are_read_changed_and_cleared() -> None:
             async with aio.Admin(namesrv=local.namesrv) as admin:
                 (broker,) = (await admin.brokers.cluster_info()).brokers
                 await admin.topics.set_config(broker, TopicConfig(topic_name="T", read_queue_nums=2, perm=4))
-                await admin.put_group_config(
+                await ClusterCalls(admin).put_group_config(
                     broker, SubscriptionGroupConfig(group_name="g", retry_max_times=3)
                 )
                 found = await admin.brokers.topics(broker)
@@ -48,15 +50,15 @@ def test_tables_of_a_broker_are_read_changed_and_cleared() -> None:
                     await producer.send(mq.Message("U", b"x"))
                 queue = MessageQueue("U", broker, 0)
                 await admin.groups.commit("g", queue, 0)
-                assert (await admin.stored_offsets(broker))["g"] == {queue: 0}
+                assert (await ClusterCalls(admin).stored_offsets(broker))["g"] == {queue: 0}
                 assert await admin.topics.search_offset(queue, 0) == 0
                 (listed,) = (await admin.name_servers.topics()).values()
                 assert {"T", "U"} <= listed
-                await admin.clear_topic(broker, "U")
+                await ClusterCalls(admin).clear_topic(broker, "U")
                 assert "U" not in (await admin.brokers.topics(broker)).configs
-                assert (await admin.stored_offsets(broker)).get("g", {}) == {}
-                await admin.clear_topic(broker, "U")
-                await admin.unlist_topic("U")
+                assert (await ClusterCalls(admin).stored_offsets(broker)).get("g", {}) == {}
+                await ClusterCalls(admin).clear_topic(broker, "U")
+                await ClusterCalls(admin).unlist_topic("U")
                 (listed,) = (await admin.name_servers.topics()).values()
                 assert "U" not in listed
 
@@ -131,7 +133,7 @@ def test_static_topics_and_offsets_of_missing_topics_are_reported() -> None:
             found = await admin.brokers.topics(broker.name)
             assert (set(found.configs), found.static) == ({"S"}, {"S"})
             queues = {MessageQueue("gone", broker.name, 0): 5, MessageQueue("gone", broker.name, 1): 7}
-            assert await admin.stored_offsets(broker.name) == {"g": queues}
+            assert await ClusterCalls(admin).stored_offsets(broker.name) == {"g": queues}
             assert await admin.topics.search_offset(MessageQueue("T", broker.name, 0), NOW_MS) == 0
             with pytest.raises(SettingsError, match="at=2024-05-01 00:00:00 has no time zone"):
                 await admin.topics.search_offset(MessageQueue("T", broker.name, 0), datetime(2024, 5, 1))
@@ -145,9 +147,11 @@ def test_system_topics_are_refused() -> None:
             with pytest.raises(ClientError, match="RocketMQ's own and cannot be changed"):
                 await admin.topics.set_config("broker-a", TopicConfig(topic_name="TBW102"))
             with pytest.raises(ClientError, match="cannot be deleted"):
-                await admin.clear_topic("broker-a", "TBW102")
+                await ClusterCalls(admin).clear_topic("broker-a", "TBW102")
             with pytest.raises(InvalidNameError):
-                await admin.put_group_config("broker-a", SubscriptionGroupConfig(group_name="no group"))
+                await ClusterCalls(admin).put_group_config(
+                    "broker-a", SubscriptionGroupConfig(group_name="no group")
+                )
             with pytest.raises(ClientError, match="there is no broker 'other'"):
                 await admin.brokers.topics("other")
             with pytest.raises(TransportError):
@@ -160,13 +164,13 @@ def test_system_topics_are_refused() -> None:
 def test_very_many_group_offsets_are_parsed_in_a_thread(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of rows would block the loop."""
     threads: list[int] = []
-    read = admin_module._progress_by_group
+    read = brokers_module._progress_by_group
 
     def noted(body: bytes) -> dict[str, list[QueueProgress]]:
         threads.append(threading.get_ident())
         return read(body)
 
-    stored = tables_module._offsets_by_group
+    stored = clients_module._offsets_by_group
 
     def watched(broker: str, body: bytes) -> dict[str, dict[MessageQueue, int]]:
         threads.append(threading.get_ident())
@@ -175,13 +179,13 @@ def test_very_many_group_offsets_are_parsed_in_a_thread(limit: int, monkeypatch:
     async def main(namesrv: str) -> dict[str, list[QueueProgress]]:
         async with Admin(namesrv) as client:
             (broker,) = (one.broker_name for one in await client.brokers.list())
-            assert list((await client.stored_offsets(broker))["g"].values()) == [0]
+            assert list((await ClusterCalls(client).stored_offsets(broker))["g"].values()) == [0]
             return await client.brokers.progress(broker)
 
-    monkeypatch.setattr(tables_module, "INLINE_BYTES_MAX", limit)
-    monkeypatch.setattr(tables_module, "OFFSETS_INLINE_BYTES", limit)
-    monkeypatch.setattr(tables_module, "_offsets_by_group", watched)
-    monkeypatch.setattr(admin_module, "_progress_by_group", noted)
+    monkeypatch.setattr(calls_module, "INLINE_BYTES_MAX", limit)
+    monkeypatch.setattr(clients_module, "OFFSETS_INLINE_BYTES", limit)
+    monkeypatch.setattr(clients_module, "_offsets_by_group", watched)
+    monkeypatch.setattr(brokers_module, "_progress_by_group", noted)
     with LocalCluster() as cluster, mq.Admin(namesrv=cluster.namesrv) as made:
         made.topics.create("T", queues=2)
         made.groups.create("g")
@@ -218,7 +222,7 @@ def test_long_lists_of_names_are_parsed_in_a_thread(limit: int, monkeypatch: pyt
     with LocalCluster() as cluster, mq.Admin(namesrv=cluster.namesrv) as made:
         made.topics.create("T", queues=1)
         made.groups.create("g")
-        monkeypatch.setattr(tables_module, "INLINE_BYTES_MAX", limit)
+        monkeypatch.setattr(calls_module, "INLINE_BYTES_MAX", limit)
         noted(bodies.TopicList)
         noted(bodies.SubscriptionGroupTable)
         asyncio.run(main(cluster.namesrv))
@@ -241,7 +245,7 @@ def test_one_large_answer_is_parsed_at_a_time() -> None:
 
     async def main() -> None:
         bodies_of_all = [bytes([number]) for number in range(10)]
-        found = await asyncio.gather(*(tables_module.apart(decode, body, 0) for body in bodies_of_all))
+        found = await asyncio.gather(*(calls_module.apart(decode, body, 0) for body in bodies_of_all))
         assert found == bodies_of_all
 
     asyncio.run(main())

@@ -58,7 +58,7 @@ def test_records_of_one_message_are_found_by_id_and_key() -> None:
                 assert topic == "RMQ_SYS_TRACE_TOPIC"
                 return list(found)
 
-            admin.query_messages = query
+            admin.messages.query = query
             assert await admin.messages.trace("m") == []
 
             class Held:

@@ -117,8 +117,8 @@ def test_client_without_name_servers_looks_them_up_and_follows_changes(
             async with Admin(settings=ClientSettings(namesrv_domain=page.domain)) as admin:
                 assert await admin.topics.list() == ["T"]
                 page.text = two.namesrv
-                assert admin._instance is not None
-                names = admin._instance.name_servers
+                assert admin.calls.instance is not None
+                names = admin.calls.instance.name_servers
                 await until(lambda: names.addresses == (two.namesrv,))
                 assert await admin.topics.list() == ["U"]
                 page.status = 500

@@ -151,7 +151,7 @@ def test_last_client_ends_tasks_and_connections() -> None:
 
 def name_of(client: Any) -> str:
     """The id by which brokers know a running client."""
-    name: str = client._running().client_id if isinstance(client, aio.Admin) else client.client_id
+    name: str = client.calls.running().client_id if isinstance(client, aio.Admin) else client.client_id
     return name
 
 

@@ -56,13 +56,13 @@ class BombAdmin(MadeUpAdmin):
         super().__init__()
         self.ends = {"T": (0, COUNT)}
 
-    async def query_messages(self, topic: str, key: str, **how: Any) -> list[ReceivedMessage]:
+    async def messages_query(self, topic: str, key: str, **how: Any) -> list[ReceivedMessage]:
         return self._given(how, *(bomb(number, topic) for number in range(32)))
 
-    async def message_by_id(self, topic: str, key: str, **how: Any) -> ReceivedMessage | None:
+    async def messages_get(self, topic: str, key: str, **how: Any) -> ReceivedMessage | None:
         return self._given(how, bomb(99, topic))[0]
 
-    async def dead_letters(self, group: str, **how: Any) -> list[ReceivedMessage]:
+    async def dead_letters_list(self, group: str, **how: Any) -> list[ReceivedMessage]:
         return [] if how["after"] is not None else self._given(how, *map(bomb, range(16)))
 
     def _given(self, how: dict[str, Any], *found: ReceivedMessage) -> list[ReceivedMessage]:

@@ -73,7 +73,25 @@ def message(
     )
 
 
-class MadeUpAdmin:
+class MadeUpParts:
+    """The parts of a made-up `Admin`: `admin.topics.list` is its method `topics_list`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return MadeUpPart(self, name)
+
+
+class MadeUpPart:
+    def __init__(self, admin: object, name: str) -> None:
+        self._admin = admin
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._admin, f"{self._name}_{name}")
+
+
+class MadeUpAdmin(MadeUpParts):
     """Prepared answers of an `Admin`, and a record of its calls."""
 
     def __init__(self) -> None:
@@ -90,166 +108,163 @@ class MadeUpAdmin:
             "loopStalls": "0",
         }
 
-    async def listed_topics(self) -> dict[str, set[str]]:
+    async def name_servers_topics(self) -> dict[str, set[str]]:
         return {"n1": {"T"}}
 
     async def close(self) -> None:
         """Do nothing."""
 
-    async def broker_list(self) -> list[BrokerStatus]:
+    async def brokers_list(self) -> list[BrokerStatus]:
         return [
             BrokerStatus("c", "a", 0, "a:1", self.runtime),
             BrokerStatus("c", "a", 1, "a:2", {}, "it is down"),
         ]
 
-    async def broker_info(self, broker: str) -> dict[str, str]:
+    async def brokers_info(self, broker: str) -> dict[str, str]:
         return self.runtime
 
-    async def broker_settings(self, broker: str) -> dict[str, str]:
+    async def brokers_settings(self, broker: str) -> dict[str, str]:
         return {"brokerName": "a"}
 
-    async def broker_stats(self, broker: str, name: str, key: str) -> Rates:
+    async def brokers_stats(self, broker: str, name: str, key: str) -> Rates:
         return Rates(*[Rate(60, 1.0, 1.0)] * 3)
 
-    async def topic_status(self, topic: str) -> list[QueueStatus]:
+    async def topics_status(self, topic: str) -> list[QueueStatus]:
         if topic not in self.ends:
             raise NoRouteError(f"no broker serves {topic}")
         low, high = self.ends[topic]
         return [QueueStatus(MessageQueue(topic, "a", 0), low, high, 3000)]
 
-    async def topic_route(self, topic: str) -> TopicRoute:
+    async def topics_route(self, topic: str) -> TopicRoute:
         brokers = (BrokerData("c", "a", {0: "a:1"}),)
         return TopicRoute((QueueData("a", 1, 1, 6),), brokers)
 
-    async def topic_groups(self, topic: str) -> list[str]:
+    async def topics_groups(self, topic: str) -> list[str]:
         return ["mine"]
 
-    async def group_progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
+    async def groups_progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
         return [QueueProgress(QUEUE, 5, 3, 2000)] if group != "%f%u%z%" and "'" not in group else []
 
-    async def group_connections(self, group: str) -> GroupConnections:
+    async def groups_connections(self, group: str) -> GroupConnections:
         found = {"T": SubscriptionData("T", "*")}
         member = GroupMemberInfo("one", "127.0.0.1:7", "PYTHON", 1)
         return GroupConnections(
             [member], found, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET"
         )
 
-    async def holds(self) -> list[HoldStatus]:
+    async def holds_list(self) -> list[HoldStatus]:
         return [HoldStatus("T", "a", "mine", 24, 0, 2, 3000, "")]
 
-    async def hold_messages(self, topic: str, group: str, *, hours: int, size_max: int) -> None:
+    async def holds_set(self, topic: str, group: str, *, hours: int, size_max: int) -> None:
         self.done.append(f"hold {topic} {group} {hours} {size_max}")
 
-    async def release_messages(self, topic: str) -> None:
+    async def holds_delete(self, topic: str) -> None:
         self.done.append(f"release {topic}")
 
-    async def group_policies(self, group: str) -> dict[str, GroupPolicies]:
+    async def policies_list(self, group: str) -> dict[str, GroupPolicies]:
         return {"a": GroupPolicies([GroupPolicy("mine", queues=[QueueGrant("T", "a", 0, 1, "one")])])}
 
-    async def group_rate(self, group: str) -> float:
+    async def groups_rate(self, group: str) -> float:
         return 0.0
 
-    async def group_status(self, group: str, *, seconds: float) -> list[MemberStatus]:
+    async def groups_status(self, group: str, *, seconds: float) -> list[MemberStatus]:
         return [MemberStatus("one", ConsumerRunningInfo())]
 
-    async def member_status(self, group: str, client_id: str, *, stacks: bool = False) -> MemberStatus | None:
+    async def groups_member(self, group: str, client_id: str, *, stacks: bool = False) -> MemberStatus | None:
         return MemberStatus("one", ConsumerRunningInfo()) if client_id == "one" else None
 
-    async def clone_offsets(self, source: str, group: str, topic: str | None) -> None:
+    async def groups_clone_offsets(self, source: str, group: str, topic: str | None) -> None:
         self.done.append(f"clone {source} {group} {topic}")
 
-    async def change_broker_settings(self, broker: str, changes: Mapping[str, str]) -> None:
+    async def brokers_set_settings(self, broker: str, changes: Mapping[str, str]) -> None:
         self.done.append(f"settings {broker} {dict(changes)}")
 
-    async def users(self, part: str = "") -> list[AccessUser]:
+    async def users_list(self, part: str = "") -> list[AccessUser]:
         return [AccessUser("alice", super_user=False, enabled=True)]
 
-    async def create_user(self, user: str, password: str, **how: Any) -> None:
+    async def users_create(self, user: str, password: str, **how: Any) -> None:
         self.done.append(f"create user {user}")
 
-    async def update_user(self, user: str, **how: Any) -> None:
+    async def users_update(self, user: str, **how: Any) -> None:
         self.done.append(f"update user {user}")
 
-    async def delete_user(self, user: str) -> None:
+    async def users_delete(self, user: str) -> None:
         self.done.append(f"delete user {user}")
 
-    async def grants(self, part: str = "") -> list[AccessGrant]:
+    async def users_grants(self, part: str = "") -> list[AccessGrant]:
         return [AccessGrant("alice", "Topic:T", ("Pub",))]
 
-    async def grant(self, user: str, resources: list[str], actions: list[str], **how: Any) -> None:
+    async def users_grant(self, user: str, resources: list[str], actions: list[str], **how: Any) -> None:
         self.done.append(f"grant {user} {resources} {actions}")
 
-    async def revoke(self, user: str, resource: str | None) -> None:
+    async def users_revoke(self, user: str, resource: str | None) -> None:
         self.done.append(f"revoke {user} {resource}")
 
-    async def broker_clients(self, broker: str) -> BrokerClients:
+    async def brokers_clients(self, broker: str) -> BrokerClients:
         return BrokerClients([BrokerClient("one", "1.2.3.4:5", "JAVA", 5, ("g",))])
 
-    async def broker_producers(self, broker: str) -> dict[str, list[GroupMemberInfo]]:
+    async def brokers_producers(self, broker: str) -> dict[str, list[GroupMemberInfo]]:
         return {"g": [GroupMemberInfo("one", "127.0.0.1:5", "JAVA", 5)]}
 
-    async def replication_status(self, broker: str) -> ReplicationStatus:
+    async def brokers_replication(self, broker: str) -> ReplicationStatus:
         return ReplicationStatus(True, 900, [SlaveStatus("a:2", 800, 100, True)])
 
-    async def replica_state(self, broker_address: str) -> ReplicaState:
+    async def replicas_state(self, broker_address: str) -> ReplicaState:
         return ReplicaState(
             cluster_name="c", broker_name="a", broker_id=0, address="a:1", ha_address="a:3", role="MASTER",
             state="SERVING", epoch=3,
         )  # fmt: skip
 
-    async def queue_entries(self, queue: MessageQueue, offset: int, count: int) -> list[ListedEntry]:
+    async def topics_entries(self, queue: MessageQueue, offset: int, count: int) -> list[ListedEntry]:
         return [ListedEntry(number, number * 100, 100, 0) for number in range(offset, 5)]
 
-    async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
-        return 2
-
-    async def name_server_status(self, address: str) -> NameServerStatus:
+    async def name_servers_status(self, address: str) -> NameServerStatus:
         return NameServerStatus(address, frozenset({"T"}), {"a": {0: "127.0.0.1:10911"}}, {"listenPort": "1"})
 
-    async def message_by_id(
+    async def messages_get(
         self, topic: str, message_id: str, *, decompress: bool = True
     ) -> ReceivedMessage | None:
         return None
 
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+    async def topics_search_offset(self, queue: MessageQueue, timestamp: int) -> int:
         return 1
 
-    async def query_messages(self, topic: str, key: str, **limits: int) -> list[ReceivedMessage]:
+    async def messages_query(self, topic: str, key: str, **limits: int) -> list[ReceivedMessage]:
         if limits.get("unique"):
             return self.copies.get(topic, [])
         return [message()] if key == "k" else []
 
-    async def trace(self, message_id: str, *, topic: str) -> list[Trace]:
+    async def messages_trace(self, message_id: str, *, topic: str) -> list[Trace]:
         return self.traces
 
-    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+    async def groups_committed(self, group: str, queue: MessageQueue) -> int | None:
         return None
 
-    async def dead_letter_groups(self) -> list[DeadLetterStatus]:
+    async def dead_letters_groups(self) -> list[DeadLetterStatus]:
         return [DeadLetterStatus("mine", 1)]
 
-    async def dead_letters(
+    async def dead_letters_list(
         self, group: str, *, count: int, after: ReceivedMessage | None = None, decompress: bool = True
     ) -> list[ReceivedMessage]:
         return [] if after is not None else [message(topic="%DLQ%mine")]
 
-    async def message_by_offset_id(
+    async def messages_get_by_offset_id(
         self, offset_message_id: str, *, decompress: bool = True
     ) -> ReceivedMessage | None:
         self.asked_places.append(offset_message_id)
         return message()
 
-    async def resend_dead_letter(self, group: str, one: ReceivedMessage) -> str:
+    async def dead_letters_resend_one(self, group: str, one: ReceivedMessage) -> str:
         self.done.append(f"resend {one.message_id}")
         return "offset-new"
 
-    async def create_topic(self, name: str, queues: int, **how: Any) -> None:
+    async def topics_create(self, name: str, queues: int, **how: Any) -> None:
         self.done.append(f"create {name} {queues} {how}")
 
-    async def delete_topic(self, name: str) -> None:
+    async def topics_delete(self, name: str) -> None:
         self.done.append(f"delete {name}")
 
-    async def resend_dead_letters(self, group: str, ids: Iterable[str]) -> list[ResentLetter]:
+    async def dead_letters_resend(self, group: str, ids: Iterable[str]) -> list[ResentLetter]:
         self.done.append(f"resend {sorted(ids)}")
         return [ResentLetter(one, "sent" if one == "id-0" else "missing") for one in sorted(ids)]
 

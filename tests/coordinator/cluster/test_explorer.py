@@ -95,7 +95,7 @@ def test_slow_query_returns_the_previous_result(monkeypatch: pytest.MonkeyPatch)
     async def work() -> None:
         found = explorer(MadeUpSurvey(), admin)
         first = await found.servers()
-        monkeypatch.setattr(admin, "broker_list", slow)
+        monkeypatch.setattr(admin, "brokers_list", slow)
         assert await found.servers() is first
         fresh = explorer(MadeUpSurvey(), admin)
         with pytest.raises(RefusedError, check=about(status=503, limit=None)):

@@ -8,6 +8,7 @@ from tests.support import about, run, until
 
 import sparrowmq as mq
 from sparrowmq import aio
+from sparrowmq.client.admin.brokers import BrokerAdmin
 from sparrowmq.client.admin.types import QueueProgress
 from sparrowmq.coordinator.cluster.fleet import only_writable_at, unread, waiting
 from sparrowmq.core.errors import BrokerError, SparrowError
@@ -118,7 +119,7 @@ def test_broker_without_dynamic_settings_is_closed_at_the_name_servers(
             cluster = observed(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
                 await admin.topics.create("T", queues=1)
-                monkeypatch.setattr(aio.Admin, "change_broker_settings", refuse)
+                monkeypatch.setattr(BrokerAdmin, "set_settings", refuse)
                 for permission in (4, 6):
                     await cluster.set_permission("broker-a", permission)
                     assert (await admin.topics.route("T")).queues[0].perm == permission

@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 from tests.coordinator.cluster import asked
+from tests.coordinator.cluster.explored import MadeUpParts
 from tests.coordinator.services.flowing import at, broker, queue
 
 from sparrowmq import Admin, Message, Producer, aio
@@ -58,21 +59,21 @@ def test_real_cluster_is_queried_once() -> None:
         run(look(cluster.namesrv))
 
 
-class Admin2:
+class Admin2(MadeUpParts):
     """Two masters, one of which does not answer."""
 
-    async def broker_list(self) -> list[BrokerStatus]:
+    async def brokers_list(self) -> list[BrokerStatus]:
         return [broker("a"), broker("b")]
 
-    async def topic_list(self) -> list[str]:
+    async def topics_list(self) -> list[str]:
         return ["T", "gone"]
 
-    async def broker_progress(self, name: str) -> dict[str, list[QueueProgress]]:
+    async def brokers_progress(self, name: str) -> dict[str, list[QueueProgress]]:
         if name == "b":
             raise ConnectError("b is down")
         return {"g": [at(queue(), 3, 1)]}
 
-    async def topic_status(self, topic: str) -> list[QueueStatus]:
+    async def topics_status(self, topic: str) -> list[QueueStatus]:
         raise NoRouteError(f"no broker serves {topic}")
 
 

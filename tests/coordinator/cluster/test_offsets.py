@@ -91,7 +91,7 @@ class Brokers(MadeUpAdmin):
         super().__init__()
         self.first = first
 
-    async def topic_status(self, topic: str) -> list[aio.QueueStatus]:
+    async def topics_status(self, topic: str) -> list[aio.QueueStatus]:
         self.done.append(topic)
         return [aio.QueueStatus(MessageQueue(topic, "a", 0), self.first, 9, 1)]
 
@@ -157,11 +157,11 @@ class Masters(MadeUpAdmin):
         super().__init__()
         self.down: set[str] = set()
 
-    async def broker_list(self) -> list[BrokerStatus]:
+    async def brokers_list(self) -> list[BrokerStatus]:
         self.done.append("list")
         return [BrokerStatus("c", name, 0, f"{name}:1", self.runtime) for name in "ab"]
 
-    async def broker_progress(self, broker: str) -> dict[str, list[QueueProgress]]:
+    async def brokers_progress(self, broker: str) -> dict[str, list[QueueProgress]]:
         self.done.append(broker)
         await asyncio.sleep(0)
         if broker in self.down:

@@ -22,7 +22,7 @@ BY = ("somebody", "why")
 class Refusing(MadeUpAdmin):
     """Has dead letters, one of which its broker does not accept."""
 
-    async def resend_dead_letter(self, group: str, one: object) -> str:
+    async def dead_letters_resend_one(self, group: str, one: object) -> str:
         if "bad" in self.done:
             raise BrokerError(1, "no room")
         self.done.append("bad")
@@ -83,7 +83,7 @@ def test_different_messages_with_one_id_are_all_sent() -> None:
         return "offset"
 
     admin.copies["%DLQ%mine"] = [twice, other, again]
-    admin.resend_dead_letter = resend  # type: ignore[method-assign]
+    admin.dead_letters_resend_one = resend  # type: ignore[method-assign]
 
     async def work(made: Resends, over: list[Resending]) -> None:
         async def ended(one: Resending) -> None:

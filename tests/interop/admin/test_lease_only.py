@@ -31,7 +31,7 @@ def test_members_share_and_hand_over_queues_of_apache_s_broker(
     async def main() -> None:
         async with AsyncExitStack() as stack:
             admin = await stack.enter_async_context(aio.Admin(namesrv=apache.namesrv))
-            await admin.create_topic(topic, queues=4)
+            await admin.topics.create(topic, queues=4)
             first = await stack.enter_async_context(AsyncExitStack())
             server = await first.enter_async_context(serve(admin))
 
@@ -55,7 +55,7 @@ def test_members_share_and_hand_over_queues_of_apache_s_broker(
             await until(lambda: mine(one) == 4)
             leader = server.groups.find(group)
             assert leader is not None and leader.lease_only == {"broker-a"}
-            assert await admin.group_policies(group) == {}
+            assert await admin.policies.list(group) == {}
             await first.aclose()
             held = one._member
             assert held is not None

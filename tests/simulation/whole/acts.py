@@ -264,7 +264,7 @@ class Acts:
 
     async def ask(self, code: RequestCode, body: bytes) -> None:
         """A request to the broker that the admin has no method for."""
-        await self.admin._running().brokers.ask("127.0.0.1:10911", code, body=body, timeout=5.0)
+        await self.admin.calls.running().brokers.ask("127.0.0.1:10911", code, body=body, timeout=5.0)
 
 
 ACTS: Final[dict[str, Callable[[Acts, int], Awaitable[None]]]] = {

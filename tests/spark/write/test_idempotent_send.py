@@ -174,7 +174,9 @@ def sender_of(
     async def itself() -> JudgingBroker:
         return broker
 
-    return NumberedSender(loop, broker, options, identity, choice, LookupClients(itself, itself))
+    return NumberedSender(
+        loop, broker, options, identity, choice, LookupClients(itself, broker.producer_state)
+    )
 
 
 def task(

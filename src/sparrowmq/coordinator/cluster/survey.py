@@ -142,6 +142,7 @@ class Survey:
     async def landscape(self, *, ends: bool = True, offsets: bool = True) -> Landscape:
         """All tables of all brokers and name servers. A broker that does not answer is in `failed`."""
         admin = await self._clients.admin()
+        calls = await self._clients.calls()
         info = await admin.brokers.cluster_info()
         masters = {name for name, broker in info.brokers.items() if broker.master is not None}
         failed = {name: f"{name} has no master at the moment" for name in info.brokers if name not in masters}
@@ -149,7 +150,7 @@ class Survey:
         async def look(name: str) -> BrokerTables:
             topics = await admin.brokers.topics(name)
             groups = await admin.brokers.groups(name)
-            stored = await admin.stored_offsets(name) if offsets else {}
+            stored = await calls.stored_offsets(name) if offsets else {}
             cluster = next((one for one, names in info.clusters.items() if name in names), "")
             return BrokerTables(name, cluster, topics.configs, topics.static, groups, stored)
 
@@ -171,10 +172,11 @@ class Survey:
         """Producers and consumers of each topic."""
         admin = await self._clients.admin()
         ends, failed = await self._ends(await admin.topics.list())
+        calls = await self._clients.calls()
         progress: Counter[str] = Counter()
 
         async def add(broker: str) -> None:
-            for offsets in (await admin.stored_offsets(broker)).values():
+            for offsets in (await calls.stored_offsets(broker)).values():
                 for queue, offset in offsets.items():
                     progress[queue.topic] += offset
 
@@ -214,7 +216,7 @@ class Survey:
 
     async def put_group(self, broker: str, config: SubscriptionGroupConfig) -> None:
         """Create or change a group at one broker."""
-        await (await self._clients.admin()).put_group_config(broker, config)
+        await (await self._clients.calls()).put_group_config(broker, config)
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit an offset."""
@@ -222,11 +224,11 @@ class Survey:
 
     async def clear_topic(self, broker: str, topic: str) -> None:
         """Delete a topic's data at one broker."""
-        await (await self._clients.admin()).clear_topic(broker, topic)
+        await (await self._clients.calls()).clear_topic(broker, topic)
 
     async def unlist_topic(self, topic: str) -> None:
         """Delete a topic at the name servers."""
-        await (await self._clients.admin()).unlist_topic(topic)
+        await (await self._clients.calls()).unlist_topic(topic)
 
 
 def log_of(name: str, address: str, runtime: Mapping[str, str], now_ms: int) -> BrokerLog:

@@ -107,8 +107,8 @@ class ObservedCluster(Fleet, MemberReports):
         return found, set(failed)
 
     async def keeper(self) -> Keeper:
-        """The admin client."""
-        return await self._clients.admin()
+        """The calls of the admin client that groups need."""
+        return await self._clients.calls()
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""

@@ -76,7 +76,7 @@ def begin(
 
     async def end_others(run: KeyedRun) -> None:
         client = await admin(options)
-        await client.end_producers(topic, family(scope, topic), first_epoch(batch, run.number))
+        await client.producers.end(topic, family(scope, topic), first_epoch(batch, run.number))
 
     async def since(queues: list[MessageQueue], at_ms: int) -> dict[MessageQueue, int]:
         client = await reader(options)

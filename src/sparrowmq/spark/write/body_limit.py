@@ -45,7 +45,7 @@ async def body_limit(options: WriteOptions, topic: str, brokers: Iterable[str]) 
 
     async def ask() -> dict[str, Mapping[str, str]]:
         client = await admin(options)
-        return {broker: await client.broker_settings(broker) for broker in sorted(set(brokers))}
+        return {broker: await client.brokers.settings(broker) for broker in sorted(set(brokers))}
 
     try:
         return smallest(await retried(options, f"reading {SETTING} of the brokers of {topic}", ask))

@@ -253,7 +253,7 @@ def _folder(options: WriteOptions) -> Folder:
 def _end(options: WriteOptions, epoch: int, note: str) -> dict[str, tuple[int, str]]:
     async def end() -> dict[str, tuple[int, str]]:
         client = await admin(options)
-        return await client.end_producers(
+        return await client.producers.end(
             options.topic, family(options.job_id, options.topic), epoch, note=note
         )
 

@@ -122,7 +122,7 @@ def broker_without_states(options: WriteOptions) -> str:
         client = await admin(options)
         brokers = {queue.broker_name for queue in await (await producer(options)).queues(options.topic)}
         for broker in sorted(brokers):
-            if PRODUCER_STATES not in await client.broker_info(broker):
+            if PRODUCER_STATES not in await client.brokers.info(broker):
                 return broker
         return ""
 

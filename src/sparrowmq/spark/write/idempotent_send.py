@@ -106,13 +106,6 @@ class QueueNumbers:
         self.doubtful, self.doubtful_bytes = [], 0
 
 
-class StateAdmin(Protocol):
-    """What a sender needs of `aio.Admin`."""
-
-    async def producer_state(self, queue: MessageQueue, producer: str) -> ProducerState | None:
-        """What a queue has of a producer."""
-
-
 class QueueFinder(Reader, Protocol):
     """What a sender needs of `aio.PullConsumer`."""
 
@@ -121,10 +114,12 @@ class QueueFinder(Reader, Protocol):
 
 
 class LookupClients(NamedTuple):
-    """Clients with which to find out what is stored, and where."""
+    """Calls with which to find out what is stored, and where. `producer_state` is what a queue has of a
+    producer.
+    """
 
     reader: Callable[[], Awaitable[QueueFinder]]
-    admin: Callable[[], Awaitable[StateAdmin]]
+    producer_state: Callable[[MessageQueue, str], Awaitable[ProducerState | None]]
 
 
 class NumberedSender(TaskSender):
@@ -207,7 +202,7 @@ class NumberedSender(TaskSender):
         """
 
         async def ask() -> ProducerState | None:
-            return await (await self._clients.admin()).producer_state(line.queue, line.producer)
+            return await self._clients.producer_state(line.queue, line.producer)
 
         what = f"asking what {line.queue} has of producer {line.producer}"
         state = await retried(self._options, what, ask, routed=True)

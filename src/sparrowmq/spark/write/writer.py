@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,7 @@ from sparrowmq.columnar.ids import IDS_MAX, UniqueIdColumns
 from sparrowmq.columnar.joining import sizes_of
 from sparrowmq.columnar.schema import PROPERTIES
 from sparrowmq.core.errors import InvalidMessageError, SettingsError, SparrowError
+from sparrowmq.core.message import MessageQueue
 from sparrowmq.loops.event_loop import loop_thread
 from sparrowmq.spark.bodies.schema import SinkColumns, sink_columns
 from sparrowmq.spark.cluster.clients import admin, producer, reader
@@ -39,6 +41,9 @@ from sparrowmq.spark.write.queue_choice import KeyedRun, QueueChoice
 from sparrowmq.spark.write.read_back import QueueRead, stored_keys
 from sparrowmq.spark.write.routing import Destination, RouteColumns, Rows, group_rows, numbered_rows
 from sparrowmq.spark.write.send import TaskSender
+
+if TYPE_CHECKING:
+    from sparrowmq.aio import ProducerState
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -192,7 +197,11 @@ def _send_all(
     if identity is None or not options.idempotent:
         sender = TaskSender(loop, client, options)
     else:
-        clients = LookupClients(lambda: reader(options), lambda: admin(options))
+
+        async def state(queue: MessageQueue, name: str) -> ProducerState | None:
+            return await (await admin(options)).producers.state(queue, name)
+
+        clients = LookupClients(lambda: reader(options), state)
         sender = NumberedSender(loop, client, options, identity, choice, clients)
     make_ids = _ids(columns, identity, client.client_id.partition("@")[0])
     first = 0

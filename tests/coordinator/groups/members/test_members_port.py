@@ -18,6 +18,7 @@ from sparrowmq import aio
 from sparrowmq.broker.access.acl_import import import_accounts
 from sparrowmq.broker.access.auth_store import AuthStore
 from sparrowmq.coordinator import server
+from sparrowmq.coordinator.cluster.clients import ClusterCalls
 from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.coordinator.groups import judging
 from sparrowmq.core.errors import SettingsError
@@ -68,9 +69,11 @@ def test_members_join_with_the_accounts_of_brokers(
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
             await admin.topics.create("Orders", queues=2)
             signed = {"consumerGroup": "billing", "AccessKey": "billing-app", "Signature": "forged"}
-            assert "check signature failed" in await admin.consume_refusal(90211, signed, JOIN)
+            assert "check signature failed" in await ClusterCalls(admin).consume_refusal(90211, signed, JOIN)
             unsigned = {"consumerGroup": "billing"}
-            assert "username cannot be null" in await admin.consume_refusal(90211, unsigned, JOIN)
+            assert "username cannot be null" in await ClusterCalls(admin).consume_refusal(
+                90211, unsigned, JOIN
+            )
         async with consumer(cluster, access_key="billing-app", secret_key="ijklmnop") as mine:
             await until(lambda: reads(mine))
             stranger = consumer(cluster, access_key="stranger", secret_key="abcdefgh")
@@ -130,7 +133,7 @@ def test_members_are_sent_to_the_published_address(tmp_path: Path) -> None:
 def test_broker_error_is_not_a_refusal() -> None:
     async def main(cluster: LocalCluster) -> None:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
-            assert await admin.consume_refusal(90211, {"consumerGroup": "nobody"}, JOIN) == ""
+            assert await ClusterCalls(admin).consume_refusal(90211, {"consumerGroup": "nobody"}, JOIN) == ""
 
     with LocalCluster() as cluster:
         run(main(cluster))

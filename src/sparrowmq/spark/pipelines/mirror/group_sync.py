@@ -61,7 +61,7 @@ class GroupMover:
         readers: dict[str, list[str]] = {}
         for topic in topics:
             try:
-                for group in await source.topic_groups(topic):
+                for group in await source.topics.groups(topic):
                     readers.setdefault(group, []).append(topic)
             except SparrowError as error:
                 self._complaints.warn("the groups of topic %s could not be listed: %s", topic, error)
@@ -98,8 +98,8 @@ class GroupMover:
         target = await self._target.admin()
         if not queues or await self._is_online(target, group):
             return []
-        if not await target.group_config(group):
-            await target.create_group(group)
+        if not await target.groups.config(group):
+            await target.groups.create(group)
         moved: list[Moved] = []
         budget = Budget()
         for queue in queues:
@@ -120,11 +120,11 @@ class GroupMover:
         if not read:
             return None
         target = await self._target.admin()
-        now = await target.committed(group, queue)
+        now = await target.groups.committed(group, queue)
         offset = await self._translator.position(queue, state.places[queue], now or 0, read, budget)
         if now is not None and offset <= now:
             return None
-        await target.commit(group, queue, offset)
+        await target.groups.commit(group, queue, offset)
         return offset
 
     async def _read(self, group: str, sources: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
