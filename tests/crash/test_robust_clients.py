@@ -384,7 +384,7 @@ def test_after_a_fork_the_parents_objects_say_so_and_the_parent_goes_on(cluster:
         if child == 0:
             uses = (
                 lambda: producer.send(mq.Message("Forked", b"x")), lambda: next(iter(consumer)), message.ack,
-                admin.topic_list, consumer.wait, producer.close,
+                admin.topics.list, consumer.wait, producer.close,
             )
             for use in uses:
                 try:

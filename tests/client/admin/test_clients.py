@@ -7,7 +7,7 @@ from tests.client.fake import answer, fake_cluster
 from tests.support import about, run, until_sync
 
 import sparrowmq as mq
-from sparrowmq.client.admin import clients
+from sparrowmq.client.admin import brokers, clients
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.types import BrokerClient, GroupMemberInfo
 from sparrowmq.core.errors import BrokerError, TransportError
@@ -55,7 +55,7 @@ def test_consumers_and_producers_of_a_broker_are_listed() -> None:
 def test_number_of_groups_is_limited_and_old_brokers_list_no_producers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(clients, "GROUPS_MAX", 2)
+    monkeypatch.setattr(brokers, "GROUPS_MAX", 2)
 
     async def main() -> None:
         async with fake_cluster("T", queues=1) as cluster, Admin(cluster.namesrv) as admin:

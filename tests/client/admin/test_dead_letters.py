@@ -105,7 +105,7 @@ def test_dead_letters_are_read_page_by_page_across_brokers() -> None:
 
 def test_dead_letters_stored_after_the_call_are_not_awaited() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
-        """A group that fails on resent messages must not keep `resend_dead_letters` running for ever."""
+        """A group that fails on resent messages must not keep `resend` running for ever."""
         bury(cluster, 3)
 
         def take(conn: Connection, command: Command) -> Command:

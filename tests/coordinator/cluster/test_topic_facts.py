@@ -36,7 +36,7 @@ def test_size_is_estimated_from_the_newest_records() -> None:
     async def refuses(*asked: Any) -> Any:
         raise BrokerError(1, "no")
 
-    assert run(facts.sampled_bytes(admin(queue_entries=refuses), [queue(0)])) is None
+    assert run(facts.sampled_bytes(admin(topics_entries=refuses), [queue(0)])) is None
 
 
 def test_only_the_most_recently_written_queues_are_sampled() -> None:
@@ -46,15 +46,18 @@ def test_only_the_most_recently_written_queues_are_sampled() -> None:
 
 
 def test_next_deletion_is_counted_for_a_limited_number_of_queues() -> None:
-    cut = Cut(1000, 500)
-    assert run(facts.deleted_messages(admin(), [queue(0), queue(1, 3, 5), queue(2, 5, 5)], cut)) == 2
+    async def second(*asked: Any) -> int:
+        return 2
+
+    cut, made = Cut(1000, 500), admin(topics_search_offset=second)
+    assert run(facts.deleted_messages(made, [queue(0), queue(1, 3, 5), queue(2, 5, 5)], cut)) == 2
     many = [queue(number) for number in range(facts.CUT_QUEUES + 1)]
     assert run(facts.deleted_messages(admin(), many, cut)) is None
 
     async def away(*asked: Any) -> Any:
         raise TransportError("it is away")
 
-    assert run(facts.deleted_messages(admin(offset_at=away), [queue(0)], cut)) is None
+    assert run(facts.deleted_messages(admin(topics_search_offset=away), [queue(0)], cut)) is None
 
 
 def test_producers_are_found_by_the_addresses_of_messages() -> None:
@@ -68,7 +71,7 @@ def test_producers_are_found_by_the_addresses_of_messages() -> None:
     async def away(*asked: Any) -> Any:
         raise TransportError("it is away")
 
-    gone = run(facts.last_senders(admin(broker_producers=away), reader, [queue(0)], ["a"]))
+    gone = run(facts.last_senders(admin(brokers_producers=away), reader, [queue(0)], ["a"]))
     assert [one.address for one in gone] == ["127.0.0.1:5"]
 
 
@@ -79,7 +82,7 @@ def test_readers_have_their_lag_and_online_members() -> None:
     async def away(*asked: Any) -> Any:
         raise TransportError("it is away")
 
-    assert run(facts.readers_of(admin(group_progress=away), "T", ["mine"])) == [
+    assert run(facts.readers_of(admin(groups_progress=away), "T", ["mine"])) == [
         TopicReader("mine", None, None)
     ]
     many = [f"g{number}" for number in range(facts.USERS_MAX + 5)]

@@ -33,7 +33,7 @@ def caller() -> Any:
     """A caller before a cluster with many groups and queues."""
     lags = Lags([Lagging(f"g{number}", 1, 1) for number in range(ROWS)], 0)
     queues = [QueueProgress(MessageQueue("T", "b", number), 10, 4, 0, 7) for number in range(ROWS)]
-    admin = SimpleNamespace(group_progress=lambda group: always(queues))
+    admin = SimpleNamespace(groups=SimpleNamespace(progress=lambda group: always(queues)))
     explorer = SimpleNamespace(
         admin=lambda: always(admin),
         firsts=SimpleNamespace(of=lambda admin, rows: always({})),
