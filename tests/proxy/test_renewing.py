@@ -20,6 +20,7 @@ from sparrowmq.protocol.pop.receipts import Receipt
 from sparrowmq.proxy.base.caller import GrpcCaller
 from sparrowmq.proxy.base.handles import ReceiptHandle
 from sparrowmq.proxy.calls.abandoned import Abandoned
+from sparrowmq.proxy.calls.answers import MessageAnswers
 from sparrowmq.proxy.calls.receiving import MessageReceives
 from sparrowmq.proxy.calls.renewing import AT_ONCE, TRIES_MAX, Renewing
 from sparrowmq.proxy.cluster.ack_batches import AckBatches
@@ -77,7 +78,7 @@ def test_failed_acknowledgement_can_be_repeated_after_renewals() -> None:
         tasks = TaskGroup(lambda *_: None)
         acks = AckBatches(cast("Any", brokers), tasks)
         receives = MessageReceives(
-            cast("Any", brokers), renewing, tasks, Abandoned(), acks, clock, TurnGate(64)
+            cast("Any", brokers), renewing, tasks, Abandoned(), acks, clock, MessageAnswers(TurnGate(64))
         )
         first = ReceiptHandle(Receipt(0, clock.now_ms(), 60_000, 0, "0", "broker-a", 0, 0), 100)
         renewing.begin("c", "T", "g", [cast("Any", SimpleNamespace(handle=first))])
@@ -118,7 +119,7 @@ def test_failed_acknowledgement_without_a_task_can_be_repeated() -> None:
         tasks = TaskGroup(lambda *_: None)
         acks = AckBatches(cast("Any", brokers), tasks)
         receives = MessageReceives(
-            cast("Any", brokers), renewing, tasks, Abandoned(), acks, clock, TurnGate(64)
+            cast("Any", brokers), renewing, tasks, Abandoned(), acks, clock, MessageAnswers(TurnGate(64))
         )
         first = ReceiptHandle(Receipt(0, clock.now_ms(), 60_000, 0, "0", "broker-a", 0, 0), 100)
         renewing.begin("c", "T", "g", [cast("Any", SimpleNamespace(handle=first))])

@@ -94,8 +94,8 @@ class NoFencesError(ClientError):
 class InvalidMessageError(ClientError, ValueError):
     """A message breaks a limit: empty or oversized body, wrong properties (client:B-04 to B-10).
 
-    `part` is what is wrong, such as `body` or the name of a property, `value` what it is, or of which row, and
-    `limit` the bound it exceeds.
+    `part` is what is wrong, such as `body` or the name of a property, `value` what it is, or of which row,
+    and `limit` the bound it exceeds.
     """
 
     def __init__(
