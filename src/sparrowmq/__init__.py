@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         BrokerClients,
         BrokerStatus,
         BrokerTopics,
+        ClusterInfo,
+        ConsumerRunningInfo,
         DeadLetterStatus,
         GroupConnections,
         GroupMemberInfo,
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
         ReplicationStatus,
         ResentLetter,
         SlaveStatus,
+        SubscriptionGroupConfig,
+        TopicConfig,
+        Trace,
     )
     from sparrowmq.client.base.hooks import (
         CheckForbiddenContext,
@@ -167,13 +172,6 @@ if TYPE_CHECKING:
     from sparrowmq.core.subscription import (
         Sql,
     )
-    from sparrowmq.protocol.bodies import (
-        ClusterInfo,
-        ConsumerRunningInfo,
-        SubscriptionGroupConfig,
-        TopicConfig,
-    )
-    from sparrowmq.protocol.trace import Trace
 
 __all__ = [
     "AccessGrant",
@@ -318,9 +316,10 @@ _HOMES = {
     "sparrowmq.client.admin.promotion": "PromotionPlan",
     "sparrowmq.client.admin.replicas": "ReplicaOrders ReplicaState",
     "sparrowmq.client.admin.types": (
-        "AccessGrant AccessUser BrokerClient BrokerClients BrokerStatus BrokerTopics DeadLetterStatus "
-        "GroupConnections GroupMemberInfo HoldStatus ListedEntry MemberStatus NameServerStatus "
-        "ProducerState QueueProgress QueueStatus Rate Rates ReplicationStatus ResentLetter SlaveStatus"
+        "AccessGrant AccessUser BrokerClient BrokerClients BrokerStatus BrokerTopics ClusterInfo "
+        "ConsumerRunningInfo DeadLetterStatus GroupConnections GroupMemberInfo HoldStatus ListedEntry "
+        "MemberStatus NameServerStatus ProducerState QueueProgress QueueStatus Rate Rates ReplicationStatus "
+        "ResentLetter SlaveStatus SubscriptionGroupConfig TopicConfig Trace"
     ),
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
     "sparrowmq.core.results": "PullResult PullStatus RawBatch SendResult SendStatus",
@@ -337,8 +336,6 @@ _HOMES = {
     ),
     "sparrowmq.core.route": "TopicRoute",
     "sparrowmq.core.subscription": "Sql",
-    "sparrowmq.protocol.bodies": "ClusterInfo ConsumerRunningInfo SubscriptionGroupConfig TopicConfig",
-    "sparrowmq.protocol.trace": "Trace",
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 

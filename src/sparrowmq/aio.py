@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         BrokerClients,
         BrokerStatus,
         BrokerTopics,
+        ClusterInfo,
+        ConsumerRunningInfo,
         DeadLetterStatus,
         GroupConnections,
         GroupMemberInfo,
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
         ReplicationStatus,
         ResentLetter,
         SlaveStatus,
+        SubscriptionGroupConfig,
+        TopicConfig,
+        Trace,
     )
     from sparrowmq.client.base.hooks import (
         CheckForbiddenContext,
@@ -171,13 +176,6 @@ if TYPE_CHECKING:
     from sparrowmq.core.subscription import (
         Sql,
     )
-    from sparrowmq.protocol.bodies import (
-        ClusterInfo,
-        ConsumerRunningInfo,
-        SubscriptionGroupConfig,
-        TopicConfig,
-    )
-    from sparrowmq.protocol.trace import Trace
 
 __all__ = [
     "AccessGrant",

@@ -135,7 +135,7 @@ def test_static_topics_and_offsets_of_missing_topics_are_reported() -> None:
             queues = {MessageQueue("gone", broker.name, 0): 5, MessageQueue("gone", broker.name, 1): 7}
             assert await ClusterCalls(admin).stored_offsets(broker.name) == {"g": queues}
             assert await admin.topics.search_offset(MessageQueue("T", broker.name, 0), NOW_MS) == 0
-            with pytest.raises(SettingsError, match="at=2024-05-01 00:00:00 has no time zone"):
+            with pytest.raises(SettingsError, match="timestamp=2024-05-01 00:00:00 has no time zone"):
                 await admin.topics.search_offset(MessageQueue("T", broker.name, 0), datetime(2024, 5, 1))
 
     run(main())

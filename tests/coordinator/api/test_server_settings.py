@@ -31,8 +31,8 @@ def house(migrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         async def status(address: str) -> NameServerStatus:
             return NameServerStatus(address, frozenset(), {}, TOLD)
 
-        monkeypatch.setattr(found.admin, "broker_settings", settings)
-        monkeypatch.setattr(found.admin, "name_server_status", status)
+        monkeypatch.setattr(found.admin, "brokers_settings", settings)
+        monkeypatch.setattr(found.admin, "name_servers_status", status)
         yield found
 
 

@@ -13,6 +13,7 @@ import sparrowmq as mq
 from sparrowmq import aio
 from sparrowmq.client.consumer import managed
 from sparrowmq.client.push import member
+from sparrowmq.coordinator.cluster.clients import ClusterCalls
 from sparrowmq.coordinator.cluster.member_reports import READ_PROPERTIES, lean
 from sparrowmq.coordinator.groups import leader as groups
 from sparrowmq.coordinator.groups.members import serve_members
@@ -89,7 +90,7 @@ def test_managed_member_reports_its_generations_and_agrees_with_the_plan() -> No
             cluster = observed(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
                 await admin.topics.create("T", queues=2)
-                async with serve_members(admin, host="127.0.0.1", port=0):
+                async with serve_members(ClusterCalls(admin), host="127.0.0.1", port=0):
                     settings = aio.ConsumerSettings(managed=True)
                     async with aio.PushConsumer("g", namesrv=local.namesrv, settings=settings) as consumer:
                         consumer.subscribe("T", handler=lambda message: None)

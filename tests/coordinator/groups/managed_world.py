@@ -12,6 +12,7 @@ from typing import Any
 from tests.support import run, until
 
 from sparrowmq import aio
+from sparrowmq.coordinator.cluster.clients import ClusterCalls
 from sparrowmq.coordinator.groups.handover import Times
 from sparrowmq.coordinator.groups.members import serve_members
 from sparrowmq.testing import LocalCluster
@@ -71,7 +72,7 @@ class World:
 
     def coordinator(self, times: Times = TIMES, **more: Any) -> Any:
         """A running coordinator."""
-        return serve_members(self.admin, host="127.0.0.1", port=0, times=times, **more)
+        return serve_members(ClusterCalls(self.admin), host="127.0.0.1", port=0, times=times, **more)
 
     @asynccontextmanager
     async def led(self, times: Times = TIMES, **more: Any) -> AsyncIterator[Led]:

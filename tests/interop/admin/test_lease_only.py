@@ -11,6 +11,7 @@ from tests.interop.apache import ApacheCluster
 from tests.support import run, until
 
 from sparrowmq import aio
+from sparrowmq.coordinator.cluster.clients import ClusterCalls
 from sparrowmq.coordinator.groups.handover import Times
 from sparrowmq.coordinator.groups.members import serve_members
 
@@ -67,7 +68,7 @@ def test_members_share_and_hand_over_queues_of_apache_s_broker(
         assert sorted(handled, key=int) == [b"%d" % number for number in range(60)]
 
     def serve(admin: aio.Admin) -> Any:
-        return serve_members(admin, host="127.0.0.1", port=0, times=TIMES)
+        return serve_members(ClusterCalls(admin), host="127.0.0.1", port=0, times=TIMES)
 
     def mine(consumer: aio.PushConsumer) -> int:
         return sum(queue.topic == topic for queue in consumer.assignment)

@@ -10,6 +10,7 @@ from tests.support import run, until, until_sync
 
 import sparrowmq as mq
 from sparrowmq import aio
+from sparrowmq.coordinator.cluster.clients import ClusterCalls
 from sparrowmq.coordinator.groups.initial_state import Terms
 from sparrowmq.coordinator.groups.members import serve_members
 from sparrowmq.coordinator.groups.plan import AdmissionRules
@@ -118,7 +119,7 @@ def test_java_members_follow_the_rules_of_their_group_and_keep_off_managed_ones(
 
         async def main() -> None:
             async with aio.Admin(namesrv=ours.namesrv) as asked:
-                unfenced = UnfencedGroups(asked, 1, lambda group: False)
+                unfenced = UnfencedGroups(ClusterCalls(asked), 1, lambda group: False)
 
                 async def rule(rules: AdmissionRules) -> list[str]:
                     return await unfenced.look({group: Terms(rules=rules)})
@@ -127,7 +128,7 @@ def test_java_members_follow_the_rules_of_their_group_and_keep_off_managed_ones(
                 await until(lambda: holds(one) == 0, SECONDS)
                 assert await rule(AdmissionRules(maximum=1)) == [group]
                 await until(lambda: holds(one) == 4, SECONDS)
-                async with serve_members(asked, host="127.0.0.1", port=0):
+                async with serve_members(ClusterCalls(asked), host="127.0.0.1", port=0):
                     settings = mq.ConsumerSettings(managed=True)
                     ours_member = aio.PushConsumer(group, namesrv=ours.namesrv, settings=settings)
                     ours_member.subscribe(topic, handler=print)

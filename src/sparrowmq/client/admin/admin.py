@@ -20,7 +20,6 @@ from sparrowmq.client.admin.replicas import ReplicaAdmin
 from sparrowmq.client.admin.topics import TopicAdmin
 from sparrowmq.client.base.lifecycle import State
 from sparrowmq.client.base.settings import ClientSettings, settings_of
-from sparrowmq.client.cluster.instances import shared_instance
 
 if TYPE_CHECKING:
     from sparrowmq.client.base.options import ClientOptions
@@ -84,27 +83,11 @@ class Admin:
 
     async def start(self) -> None:
         """Start. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
-        self.calls.life.to(State.STARTING)
-        try:
-            self.calls.instance = shared_instance(self.settings)
-            self.calls.instance.follow_name_servers()
-        except BaseException:
-            self.calls.life.to(State.FAILED)
-            raise
-        self.calls.life.to(State.RUNNING)
+        self.calls.start(self.settings)
 
     async def close(self) -> None:
         """Close the connections. Idempotent; a second call waits for the first."""
-        await self.calls.life.settled()
-        if self.state in (State.CREATED, State.FAILED):
-            self.calls.life.to(State.CLOSED)
-        if self.state is State.RUNNING:
-            instance = self.calls.running()
-            self.calls.life.to(State.CLOSING)
-            try:
-                await instance.close()
-            finally:
-                self.calls.life.to(State.CLOSED)
+        await self.calls.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -42,9 +42,8 @@ class BrokerAdmin(AdminPart):
     async def info(self, broker: str) -> dict[str, str]:
         """Runtime information of a broker (code 28), given by name or `host:port`: rates, offsets, disk, …"""
         address = await self._calls.broker_address(broker)
-        return bodies.KVTable.decode(
-            await self._calls.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        ).table
+        body = await self._calls.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return bodies.KVTable.decode(body).table
 
     async def stats(self, broker: str, name: str, key: str) -> Rates | None:
         """Rates measured by a broker (code 315), for example `TOPIC_PUT_NUMS` of a topic; None if it has
@@ -154,9 +153,7 @@ class BrokerAdmin(AdminPart):
 
     async def clean_expired_queues(self, broker: str) -> None:
         """Have a broker delete queues whose messages are all deleted (code 306)."""
-        await self._calls.ask(
-            await self._calls.broker_address(broker), RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
-        )
+        await self._tell(broker, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
     async def clean_unused_topics(self, broker: str) -> None:
         """Have a broker delete queues of topics that no longer exist (code 316)."""

@@ -7,105 +7,41 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final
 
+_NAMES: Final = {
+    "topics": (
+        "create_topic=create delete_topic=delete offset_at=search_offset put_topic_config=set_config "
+        "queue_entries=entries search_offset set_topic_perm=set_perm topic_config=config "
+        "topic_groups=groups topic_list=list topic_route=route topic_status=status"
+    ),
+    "groups": (
+        "clone_offsets commit committed create_group=create delete_group=delete group_config=config "
+        "group_connections=connections group_list=list group_members=members group_progress=progress "
+        "group_rate=rate group_status=status member_offsets member_status=member reset_offsets=reset "
+        "reset_queue set_request_mode"
+    ),
+    "brokers": (
+        "broker_clients=clients broker_groups=groups broker_info=info broker_list=list "
+        "broker_producers=producers broker_progress=progress broker_settings=settings broker_stats=stats "
+        "broker_topics=topics change_broker_settings=set_settings clean_expired_queues "
+        "clean_unused_topics cluster_info delete_expired_files replication_status=replication"
+    ),
+    "messages": "message_by_id=get message_by_offset_id=get_by_offset_id query_messages=query trace",
+    "dead_letters": "dead_letter_groups=groups resend_dead_letter=resend_one resend_dead_letters=resend",
+    "producers": "end_producers=end producer_connections=connections producer_state=state",
+    "users": "create_user=create delete_user=delete grant grants revoke update_user=update",
+    "holds": "hold_messages=set release_messages=delete",
+    "policies": "delete_group_policy=delete group_policies=list set_group_policy=set",
+    "name_servers": (
+        "add_write_perm delete_value listed_topics=topics name_server_status=status order_conf "
+        "put_value=set_value set_order_conf value values wipe_write_perm"
+    ),
+    "replicas": "promote_broker=promote promotion_plan=plan replica_state=state set_replica_role=set_role",
+}
+"""Former names by part; after `=` the name now, where it is another one."""
 FORMER: Final[Mapping[str, str]] = {
-    former: f"{part}.{name}"
-    for part, names in {
-        "topics": {
-            "create_topic": "create",
-            "delete_topic": "delete",
-            "offset_at": "search_offset",
-            "put_topic_config": "set_config",
-            "queue_entries": "entries",
-            "search_offset": "search_offset",
-            "set_topic_perm": "set_perm",
-            "topic_config": "config",
-            "topic_groups": "groups",
-            "topic_list": "list",
-            "topic_route": "route",
-            "topic_status": "status",
-        },
-        "groups": {
-            "clone_offsets": "clone_offsets",
-            "commit": "commit",
-            "committed": "committed",
-            "create_group": "create",
-            "delete_group": "delete",
-            "group_config": "config",
-            "group_connections": "connections",
-            "group_list": "list",
-            "group_members": "members",
-            "group_progress": "progress",
-            "group_rate": "rate",
-            "group_status": "status",
-            "member_offsets": "member_offsets",
-            "member_status": "member",
-            "reset_offsets": "reset",
-            "reset_queue": "reset_queue",
-            "set_request_mode": "set_request_mode",
-        },
-        "brokers": {
-            "broker_clients": "clients",
-            "broker_groups": "groups",
-            "broker_info": "info",
-            "broker_list": "list",
-            "broker_producers": "producers",
-            "broker_progress": "progress",
-            "broker_settings": "settings",
-            "broker_stats": "stats",
-            "broker_topics": "topics",
-            "change_broker_settings": "set_settings",
-            "clean_expired_queues": "clean_expired_queues",
-            "clean_unused_topics": "clean_unused_topics",
-            "cluster_info": "cluster_info",
-            "delete_expired_files": "delete_expired_files",
-            "replication_status": "replication",
-        },
-        "messages": {
-            "message_by_id": "get",
-            "message_by_offset_id": "get_by_offset_id",
-            "query_messages": "query",
-            "trace": "trace",
-        },
-        "dead_letters": {
-            "dead_letter_groups": "groups",
-            "resend_dead_letter": "resend_one",
-            "resend_dead_letters": "resend",
-        },
-        "producers": {
-            "end_producers": "end",
-            "producer_connections": "connections",
-            "producer_state": "state",
-        },
-        "users": {
-            "create_user": "create",
-            "delete_user": "delete",
-            "grant": "grant",
-            "grants": "grants",
-            "revoke": "revoke",
-            "update_user": "update",
-        },
-        "holds": {"hold_messages": "set", "release_messages": "delete"},
-        "policies": {"delete_group_policy": "delete", "group_policies": "list", "set_group_policy": "set"},
-        "name_servers": {
-            "add_write_perm": "add_write_perm",
-            "delete_value": "delete_value",
-            "listed_topics": "topics",
-            "name_server_status": "status",
-            "order_conf": "order_conf",
-            "put_value": "set_value",
-            "set_order_conf": "set_order_conf",
-            "value": "value",
-            "values": "values",
-            "wipe_write_perm": "wipe_write_perm",
-        },
-        "replicas": {
-            "promote_broker": "promote",
-            "promotion_plan": "plan",
-            "replica_state": "state",
-            "set_replica_role": "set_role",
-        },
-    }.items()
-    for former, name in names.items()
+    former: f"{part}.{now or former}"
+    for part, names in _NAMES.items()
+    for former, _, now in (name.partition("=") for name in names.split())
 }
 """Former name to part and name. `dead_letters`, `holds` and `users` are parts now: see `former_call`."""
 

@@ -39,12 +39,8 @@ class TopicAdmin(AdminPart):
         """Offsets and last update of every queue, sorted; asks every master of the topic."""
         route = await self._calls.route(topic)
         header = headers.GetTopicStatsInfoRequest(topic=topic)
-        answers = await asyncio.gather(
-            *(
-                self._calls.ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
-                for address in masters_of(route).values()
-            )
-        )
+        code, masters = RequestCode.GET_TOPIC_STATS_INFO, masters_of(route).values()
+        answers = await asyncio.gather(*(self._calls.ask(at, code, header) for at in masters))
         return await all_apart(_queue_statuses, answers, OFFSETS_INLINE_BYTES)
 
     async def groups(self, topic: str) -> list[str]:

@@ -8,7 +8,11 @@ from typing import Literal
 
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.subscription import SubscriptionData
-from sparrowmq.protocol.bodies import ConsumerRunningInfo, TopicConfig
+from sparrowmq.protocol.bodies import ClusterInfo as ClusterInfo
+from sparrowmq.protocol.bodies import ConsumerRunningInfo as ConsumerRunningInfo
+from sparrowmq.protocol.bodies import SubscriptionGroupConfig as SubscriptionGroupConfig
+from sparrowmq.protocol.bodies import TopicConfig as TopicConfig
+from sparrowmq.protocol.trace import Trace as Trace
 
 
 @dataclass(frozen=True, slots=True)
