@@ -26,7 +26,7 @@ MATCHES: Final[dict[str, int]] = {
     "protocol": 25,
     "proxy": 10,
     "runtime": 10,
-    "spark": 130,
+    "spark": 110,
     "store": 10,
     "transport": 15,
 }

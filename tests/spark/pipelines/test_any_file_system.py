@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.pipelines.stored_files import mounted
 from tests.spark.support import Topics, numbered
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark import (
@@ -57,7 +58,7 @@ def test_replay_and_audit_of_an_archive(
         real(home, place)
 
     monkeypatch.setattr(ReplayDirectory, "save", dies)
-    with pytest.raises(SettingsError, match="died after"):
+    with pytest.raises(SettingsError, check=about(args=("died after a part was sent",))):
         replay(spark, settings)
     monkeypatch.setattr(ReplayDirectory, "save", real)
     replay(spark, settings)

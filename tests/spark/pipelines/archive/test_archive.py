@@ -12,6 +12,7 @@ import pyarrow.dataset as dataset
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.support import Topics, bodies, numbered
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError, SparrowError
 from sparrowmq.core.message import MessageQueue
@@ -145,7 +146,7 @@ def test_a_run_that_dies_around_publishing(
     topics.send(topic, 12)
     for number, (publish, rows) in enumerate(((before, 0), (after, 12))):
         monkeypatch.setattr(ArchiveDirectory, "publish", publish)
-        with pytest.raises(SettingsError, match=("died before", "died after")[number]):
+        with pytest.raises(SettingsError, check=about(args=(("died before", "died after")[number],))):
             archive(spark, settings)
         assert home(settings).load().rows == rows
     monkeypatch.setattr(ArchiveDirectory, "publish", real)
@@ -179,7 +180,7 @@ def test_small_batches_are_merged_and_columns_may_come(
     assert frame.where("number is null").count() == 24
     assert frame.where("number in (24, 25) and keys is not null").count() == 2
 
-    with pytest.raises(ArchiveError, match=r"column 'number' has type bigint in archive .*, but int now"):
+    with pytest.raises(ArchiveError, check=about(what="type", value="number", other="bigint")):
         topics.send(topic, 1, first=26)
         archive(spark, changed(merging, select=("1 as number",)))
 
@@ -249,18 +250,18 @@ def test_an_archive_says_what_it_lacks_of_a_lost_broker(
 
 
 def test_wrong_settings(settings: ArchiveSettings, tmp_path: Path) -> None:
-    for values, text in (
-        ({"topics": ()}, "topics or a pattern"),
-        ({"pattern": "x"}, "topics or a pattern"),
-        ({"start": "middle"}, "start='middle': must be earliest or latest"),
-        ({"every": -1}, "every=-1: must be 0 or more"),
-        ({"batch_rows": 0}, "batch_rows=0: must be 1 or more"),
-        ({"hold_hours": 5}, "hold_hours=5 needs a group"),
-        ({"columns": ("boddy",)}, "column 'boddy' is unknown"),
+    for values, setting in (
+        ({"topics": ()}, "topics"),
+        ({"pattern": "x"}, "topics"),
+        ({"start": "middle"}, "start"),
+        ({"every": -1}, "every"),
+        ({"batch_rows": 0}, "batch_rows"),
+        ({"hold_hours": 5}, "hold_hours"),
+        ({"columns": ("boddy",)}, "columns"),
     ):
-        with pytest.raises(SettingsError, match=text):
+        with pytest.raises(SettingsError, check=about(setting=setting)):
             changed(settings, **values)
-    with pytest.raises(SettingsError, match="nosuch://x/y"):
+    with pytest.raises(SettingsError, check=about(what="read", value="nosuch://x/y/archive.json")):
         plan_archive(changed(settings, directory="nosuch://x/y"))
     assert changed(settings, topics=(), pattern="T.*").source_options["subscribePattern"] == "T.*"
 
@@ -268,9 +269,10 @@ def test_wrong_settings(settings: ArchiveSettings, tmp_path: Path) -> None:
 def test_wrong_columns(spark: SparkSession, topics: Topics, topic: str, settings: ArchiveSettings) -> None:
     topics.send(topic, 1)
     for expression in ("1 as batch", "1 as date", "body", "'x' as Date", "'x' as Batch", "'x' as TOPIC"):
-        with pytest.raises(SettingsError, match="already exists; give the expression in select another name"):
+        column = expression.rpartition(" ")[2]
+        with pytest.raises(SettingsError, check=about(setting="select", value=column)):
             dry_run_archive(spark, changed(settings, select=(expression,)))
-    with pytest.raises(ArchiveError, match="does not contain an archive"):
+    with pytest.raises(ArchiveError, check=about(what="archive")):
         read_archive(spark, settings.directory)
 
 

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.pipelines.stored_files import mounted
 from tests.spark.support import Topics, bodies, numbered
+from tests.support import about
 
 from sparrowmq.spark import (
     BackfillSettings,
@@ -108,9 +109,7 @@ def test_a_window_that_fails_is_named_and_done_by_the_next_run(
             raise ValueError("no room for it")
 
     settings = made(topics, topic, tmp_path / "out", parallel=1)
-    with pytest.raises(
-        PipelineError, match=r"window 1 of .*out: no room for it; 3 windows are left; the next run"
-    ):
+    with pytest.raises(PipelineError, check=about(what="window", value=1, limit=3)):
         backfill_windows(spark, settings, write)
     assert calls == [0, 1], "none is begun after that"
     assert BackfillLedger(files_of(settings.directory, "backfill")).done() == {0}
@@ -156,9 +155,9 @@ def test_conditions_and_expressions_shape_the_rows(
         assert not (tmp_path / "wrong" / "_backfill" / "backfill.json").exists(), "it can be corrected"
     other = made(topics, topic, tmp_path / "out", where="tags = 'TagA'")
     for refused in (plan_backfill_windows, lambda asked: backfill_windows(spark, asked)):
-        with pytest.raises(BackfillError, match="contains a backfill with"):
+        with pytest.raises(BackfillError, check=about(setting="columns")):
             refused(other)
-    with pytest.raises(BackfillError, match="has no finished window"):
+    with pytest.raises(BackfillError, check=about(what="windows", value=tmp_path / "other")):
         read_backfill(spark, tmp_path / "other")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.support import Topics, numbered
-from tests.support import until_sync
+from tests.support import about, until_sync
 
 import sparrowmq as mq
 from sparrowmq.core.errors import SettingsError
@@ -90,7 +90,7 @@ def test_every_message_once_in_order_with_what_it_carries(
     topics.send(topic, 5, first=32)
     assert replay(spark, settings).rows == 0, "what came after the first start does not belong to it"
     assert "0 messages wait" in str(plan_replay(settings))
-    with pytest.raises(ReplayError, match="contains a replay with where='', not 'true'"):
+    with pytest.raises(ReplayError, check=about(setting="where", value="true", limit="")):
         replay(spark, replace(settings, where="true"))
 
 
@@ -114,7 +114,7 @@ def test_a_topic_replayed_into_itself_ends_and_nothing_is_sent_twice(
         save(home, place)
 
     monkeypatch.setattr(ReplayDirectory, "save", dying)
-    with pytest.raises(SettingsError, match="died"):
+    with pytest.raises(SettingsError, check=about(args=("died",))):
         replay(spark, itself)
     monkeypatch.setattr(ReplayDirectory, "save", save)
     assert len(topics.read(topic)) == 30 + 24, "two parts are there, one is noted"
@@ -143,7 +143,7 @@ def test_a_part_that_was_sent_is_done_although_its_messages_are_gone(
         save(home, place)
 
     monkeypatch.setattr(ReplayDirectory, "save", dying)
-    with pytest.raises(SettingsError, match="died"):
+    with pytest.raises(SettingsError, check=about(args=("died",))):
         replay(spark, one)
     monkeypatch.setattr(ReplayDirectory, "save", save)
     topics.admin.topics.delete(topic)
@@ -212,7 +212,7 @@ def test_an_archive_is_replayed_though_its_files_are_merged_meanwhile(
         save(home, place)
 
     monkeypatch.setattr(ReplayDirectory, "save", dying)
-    with pytest.raises(SettingsError, match="died"):
+    with pytest.raises(SettingsError, check=about(args=("died",))):
         replay(spark, again)
     monkeypatch.setattr(ReplayDirectory, "save", save)
     topics.send(topic, 1, first=40)
@@ -251,7 +251,7 @@ def test_dead_letters_lose_their_past(
         sink = {"UNIQ_KEY", "SPARROW_PRODUCER", "SPARROW_SEQUENCE", "CLUSTER"}
         assert set(one.properties) == user | sink | {"MIN_OFFSET", "MAX_OFFSET", "MSG_REGION", "TRACE_ON"}
         assert one.reconsume_times == 0
-    with pytest.raises(ReplayError, match="group 'nobody' has no dead letters that can be read"):
+    with pytest.raises(ReplayError, check=about(setting="dead_letters_of", value="nobody")):
         plan_replay(replace(letters, home="elsewhere", dead_letters_of="nobody"))
 
 
@@ -278,7 +278,7 @@ def test_what_cannot_be_sent(
         replay(spark, replace(settings, **values))
     assert not topics.read(f"{topic}_out")
     if error is PipelineError:
-        with pytest.raises(ReplayError, match=r"3 of 3 messages of .* could not be sent"):
+        with pytest.raises(ReplayError, check=about(what="messages", value=3)):
             dry_run_replay(spark, replace(settings, **values))
     else:
         assert not (Path(settings.home) / "replay.json").exists()
@@ -302,14 +302,11 @@ def test_ranges_must_be_there_and_apart() -> None:
     stored = [Span(Q, 10, 20), Span(Q, 30, 40)]
     assert _within(stored, []) == stored
     assert _within(stored, [Span(Q, 12, 15), Span(Q, 15, 20)]) == [Span(Q, 12, 15), Span(Q, 15, 20)]
-    for wrong, text in (
-        (
-            [Span(Q, 5, 12)],
-            r"range T/b/0=5-12: some of these offsets do not exist; .* has 10 to 19, 30 to 39",
-        ),
-        ([Span(Q, 15, 35)], "some of these offsets do not exist"),
-        ([Span(MessageQueue("T", "b", 7), 0, 1)], "the queue has none"),
-        ([Span(Q, 12, 15), Span(Q, 14, 16)], "it overlaps another range"),
+    for wrong, what in (
+        ([Span(Q, 5, 12)], "offsets"),
+        ([Span(Q, 15, 35)], "offsets"),
+        ([Span(MessageQueue("T", "b", 7), 0, 1)], "offsets"),
+        ([Span(Q, 12, 15), Span(Q, 14, 16)], "overlap"),
     ):
-        with pytest.raises(ReplayError, match=text):
+        with pytest.raises(ReplayError, check=about(setting="ranges", what=what)):
             _within(stored, wrong)
