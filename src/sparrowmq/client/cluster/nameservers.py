@@ -138,7 +138,8 @@ class NameServers:
         said = str(last)
         begin = f"{said} Start" if said.endswith("?") else f"{said}; start"
         step = "one (`sparrow up`), or give its address (namesrv, SPARROW_NAMESRV)"
-        raise type(last)(f"{who}: {begin} {step}", address=last.address) from last
+        text = f"{who}: {begin} {step}"
+        raise type(last)(text, address=last.address, value=last.value, limit=last.limit) from last
 
     def _next(self, tried: Collection[str]) -> str | None:
         """The first address, from the current one on, that was not tried; None after the last."""
