@@ -393,6 +393,12 @@ def test_another_store_with_the_same_end_is_recognised_by_its_contents(
         assert back_up(root, target)[0].number == 2
 
 
+def test_a_missing_directory_of_backups_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NoStoreError, check=about(value=tmp_path / "none")) as raised:
+        put_back(tmp_path / "none", tmp_path / "store")
+    assert "sparrow backup" in str(raised.value)
+
+
 @pytest.mark.parametrize("place", ["store/backups", ".", "other"])
 def test_directory_without_a_backup_is_refused(place: str, tmp_path: Path) -> None:
     root = tmp_path / "store"

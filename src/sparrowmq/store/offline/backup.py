@@ -277,4 +277,7 @@ def backups(target: Path) -> Iterator[Manifest]:
         for number in manifests.numbers(target):
             yield manifests.load(target, number)
     except OSError as error:
-        raise NoStoreError(f"{target} cannot be read: {error.strerror}") from error
+        raise NoStoreError(
+            f"{target} cannot be read: {error.strerror}; give the directory that `sparrow backup` wrote to",
+            value=target,
+        ) from error
