@@ -4,6 +4,7 @@
 
 It starts a broker and a coordinator as users do, makes topics of 8 queues and groups with members, fills the
 audit log and the history, and asks for every page as a browser does. Members are consumers in this process.
+With the system's Chromium, it also measures when a browser first shows something of each page.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import random
 import re
+import shutil
 import socket
 import sqlite3
 import statistics
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
 
+from playwright.sync_api import sync_playwright
 from tests.interop.apache import free_port
 
 from benchmarks.peers import OurPeer
@@ -50,6 +53,9 @@ PAGES_OF_ONE: Final = 10
 """A user may have 16 that follow their changes."""
 LOOKS_SECONDS: Final = 30
 """Time for the services to look at everything."""
+CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
+PAINT_TURNS: Final = 5
+PAINTED: Final = "performance.getEntriesByName('first-contentful-paint')[0]"
 FORM: Final = "application/x-www-form-urlencoded"
 
 
@@ -243,6 +249,28 @@ def measure(site: Coordinator, path: str, turns: int) -> tuple[list[float], int,
     return took, len(text), len(gzip.compress(text))
 
 
+def paint(site: Coordinator, some: list[str]) -> Iterator[tuple[str, list[float]]]:
+    """For each page, the times in ms from a click to the first text or picture in a browser, by rising time.
+
+    The browser keeps styles and scripts, as it does for a user who opens a second page.
+    """
+    with sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(locale="en-GB")
+        name, _, value = site.cookie.partition("=")
+        context.add_cookies([{"name": name, "value": value, "url": f"http://{site.address}"}])
+        page = context.new_page()
+        page.goto(f"http://{site.address}/alarms")
+        for path in some:
+            took = []
+            for _ in range(PAINT_TURNS):
+                page.goto(f"http://{site.address}{path}")
+                page.wait_for_function(PAINTED)
+                took.append(float(page.evaluate(f"{PAINTED}.startTime")))
+            yield path, sorted(took)
+        browser.close()
+
+
 @contextmanager
 def open_pages(site: Coordinator, some: list[str], count: int) -> Iterator[None]:
     """Pages that are open in browsers: each follows its changes."""
@@ -325,6 +353,9 @@ def _run(site: Coordinator, peer: OurPeer, given: argparse.Namespace) -> None:
             f"{path:45} p50 {statistics.median(took):7.1f}  p95 {p95:7.1f} ms, {used:5.0f} ms of processor  "
             f"{plain / 1e3:7.1f} kB, {packed / 1e3:6.1f} kB compressed"
         )
+    if CHROMIUM is not None:
+        for path, took in paint(site, everything):
+            print(f"{path:45} first paint {statistics.median(took):6.0f}, at most {took[-1]:6.0f} ms")
     with open_pages(site, [one for one in everything if "messages" not in one], PAGES_OPEN):
         time.sleep(10)
         busy = cost(site, peer.broker_pid, given.seconds)

@@ -11,10 +11,9 @@ from sparrowmq.console.tables import Column
 from sparrowmq.console.visits import Field, Form, PagePart, Preview, Values, Visit, at
 from sparrowmq.coordinator.api import cluster
 from sparrowmq.coordinator.api.told import guards
-from sparrowmq.coordinator.api.told.guards import HoldWish
+from sparrowmq.coordinator.api.told.guards import HOURS_MAX, SIZE_MAX, HoldWish
 from sparrowmq.coordinator.users.roles import RoleRight
 from sparrowmq.core.errors import RefusedError
-from sparrowmq.protocol.call_headers import HOLD_HOURS_MAX, HOLD_SIZE_MAX
 
 HOLDS: Final = (
     Column("topic", link=lambda row: at("topics", row["topic"])),
@@ -118,7 +117,7 @@ async def _hold_fields(visit: Visit) -> Sequence[Field]:
     now: Mapping[str, Any] = found[0] if found else {"group": "", "hours": 168, "size_max": 0}
     return [
         Field("group", "column.group", value=now["group"], help=visit.words("form.hold-group")),
-        Field("hours", "column.hold_hours", "number", str(now["hours"]), help=f"1–{HOLD_HOURS_MAX}"),
+        Field("hours", "column.hold_hours", "number", str(now["hours"]), help=f"1–{HOURS_MAX}"),
         Field(
             "size_max", "form.hold-size", "number", str(now["size_max"]), help=visit.words("form.hold-all")
         ),
@@ -129,8 +128,8 @@ def _wish(given: Mapping[str, str], reason: str = "") -> HoldWish:
     """Raises `RefusedError` (422) for numbers out of range."""
     return HoldWish(
         group=given.get("group", "").strip(),
-        hours=whole("hours", given.get("hours", "").strip(), 1, HOLD_HOURS_MAX),
-        size_max=whole("size_max", given.get("size_max", "").strip(), 0, HOLD_SIZE_MAX),
+        hours=whole("hours", given.get("hours", "").strip(), 1, HOURS_MAX),
+        size_max=whole("size_max", given.get("size_max", "").strip(), 0, SIZE_MAX),
         reason=reason,
     )
 

@@ -256,7 +256,7 @@ def test_a_directory_and_a_name_are_one_mirrors(
         mirror(spark, replace(settings, target="elsewhere"))
     with pytest.raises(SettingsError, check=about(setting="target", other="source")):
         plan_mirror(replace(settings, target_name_server=topics.cluster.namesrv, directory=home.root / "new"))
-    other.admin.put_value(NAME_SPACE, NAME_KEY, THERE)
+    other.admin.name_servers.set_value(NAME_SPACE, NAME_KEY, THERE)
     with pytest.raises(SettingsError, check=about(value="elsewhere", other="there")):
         plan_mirror(replace(settings, target="elsewhere", directory=home.root / "new"))
     with pytest.raises(SettingsError, check=about(setting="create_topics", value=topic)):

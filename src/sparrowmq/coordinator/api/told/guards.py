@@ -6,7 +6,7 @@ Holds can be set and released here. Policies are those of the coordinator's plan
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -22,6 +22,9 @@ from sparrowmq.protocol.call_headers import HOLD_HOURS_MAX, HOLD_SIZE_MAX
 from sparrowmq.protocol.managed import GroupPolicy
 
 router = APIRouter(prefix="/cluster", tags=["cluster"])
+HOURS_MAX: Final = HOLD_HOURS_MAX
+SIZE_MAX: Final = HOLD_SIZE_MAX
+"""Limits of a hold."""
 
 
 class HoldWish(Reason):
@@ -30,8 +33,8 @@ class HoldWish(Reason):
     """
 
     group: str = Field(min_length=1, max_length=NAME_CHARS_MAX)
-    hours: int = Field(default=168, ge=1, le=HOLD_HOURS_MAX)
-    size_max: int = Field(default=0, ge=0, le=HOLD_SIZE_MAX)
+    hours: int = Field(default=168, ge=1, le=HOURS_MAX)
+    size_max: int = Field(default=0, ge=0, le=SIZE_MAX)
 
 
 @router.get("/holds")
