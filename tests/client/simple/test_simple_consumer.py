@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import count
+from typing import Any, cast
 
 import pytest
 from tests.support import about, run, until
 
 import sparrowmq as mq
 from sparrowmq import aio
-from sparrowmq.client.cluster.pop_calls import popped
+from sparrowmq.client.cluster.pop_calls import PopCalls, popped
 from sparrowmq.core.errors import RecordError
 from sparrowmq.core.names import dlq_topic
-from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.filter import parse_expression
+from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.pop.receipts import pop_retry_topic
 from sparrowmq.protocol.record import encode_record
 from sparrowmq.testing import LocalCluster
@@ -63,6 +66,29 @@ def test_messages_are_received_and_acknowledged_one_by_one(cluster: LocalCluster
             assert await consumer.receive(32, wait=0.0) == []
 
     run(main())
+
+
+def test_requests_do_not_say_when_they_were_sent() -> None:
+    """A broker whose clock is ahead would answer them as too late, at once and for ever."""
+    asked: list[Command] = []
+
+    class Remoting:
+        async def call(self, address: str, command: Command, timeout: float) -> Command:
+            asked.append(command)
+            is_pop = command.code == RequestCode.POP_MESSAGE
+            code = ResponseCode.POLLING_TIMEOUT if is_pop else ResponseCode.SUCCESS
+            return Command(code, 1, FLAG_RESPONSE, {"hasMsg": "false"})
+
+    async def main() -> None:
+        calls = PopCalls(cast("Any", Remoting()), "g", None)
+        wanted = parse_expression("T", "*", 0)
+        assert (
+            await calls.pop("", "b", wanted, max_messages=1, invisible=1.0, wait=1.0, from_first=True) == []
+        )
+        assert not await calls.is_ready("", "T", 1.0)
+
+    run(main())
+    assert [command.ext.get("bornTime", "0") for command in asked] == ["0", "0"]
 
 
 def test_waiting_consumer_gets_a_message_when_it_is_sent(cluster: LocalCluster, topic: str) -> None:

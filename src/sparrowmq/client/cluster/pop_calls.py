@@ -32,7 +32,6 @@ from sparrowmq.protocol.record import decode_records, to_message
 
 if TYPE_CHECKING:
     from sparrowmq.client.cluster.broker_api import Remoting
-    from sparrowmq.core.clock import Clock
     from sparrowmq.core.subscription import SubscriptionData
     from sparrowmq.protocol.record import StoredRecord
 
@@ -75,14 +74,16 @@ _FIELDS: Final = tuple(field.name for field in fields(ReceivedMessage))
 class PopCalls:
     """POP requests for one group. Its name and its topics are given as on the wire.
 
+    The requests do not say when they were sent, so the broker counts their waiting time from their arrival:
+    it would compare this clock with its own.
+
     Raises `BrokerError`, the `TransportError` family and `ProtocolError`.
     """
 
-    def __init__(self, remoting: Remoting, group: str, namespace: str | None, clock: Clock) -> None:
+    def __init__(self, remoting: Remoting, group: str, namespace: str | None) -> None:
         self._remoting = remoting
         self._group = group
         self._namespace = namespace
-        self._clock = clock
 
     async def pop(
         self,
@@ -106,7 +107,6 @@ class PopCalls:
             max_msg_nums=max_messages,
             invisible_time=int(invisible * 1000),
             poll_time=int(wait * 1000),
-            born_time=self._clock.now_ms(),
             init_mode=0 if from_first else 1,
             exp_type=subscription.expression_type,
             exp=subscription.expression,
@@ -125,7 +125,6 @@ class PopCalls:
             topic=topic,
             queue_id=ALL_QUEUES,
             poll_time=int(wait * 1000),
-            born_time=self._clock.now_ms(),
         )
         asked = Command(RequestCode.NOTIFICATION, ext=to_ext(header))
         answer = await self._remoting.call(address, asked, wait + EXTRA_SECONDS)

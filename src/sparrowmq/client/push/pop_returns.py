@@ -60,7 +60,7 @@ class PopReturns:
         self.group = group
         self.instance = instance
         namespace = instance.namespace
-        self.calls = PopCalls(instance.remoting, with_namespace(namespace, group), namespace, instance.clock)
+        self.calls = PopCalls(instance.remoting, with_namespace(namespace, group), namespace)
         self._send_back = send_back
         self._dynamic = dynamic
         self._tasks = tasks

@@ -117,7 +117,7 @@ class SimpleConsumer:
         try:
             instance = self._instance = shared_instance(self.settings)
             group = with_namespace(instance.namespace, self.group)
-            self._calls = PopCalls(instance.remoting, group, instance.namespace, instance.clock)
+            self._calls = PopCalls(instance.remoting, group, instance.namespace)
             self._limits = GroupLimits(instance, self.group)
             instance.start()
         except BaseException:

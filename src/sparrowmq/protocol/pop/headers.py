@@ -14,9 +14,9 @@ class PopMessageRequest(Header, kw_only=True):
     members for `invisible_time`.
 
     `queue_id` -1 means all queues. `poll_time` is how long to wait for messages, counted from `born_time`,
-    the client's clock. `init_mode` says where a new group begins: 0 at the first message, 1 at the last.
-    `order`: no message of a queue before those handed out earlier are acknowledged; a repeated request with
-    the same `attempt_id` gets them again.
+    the client's clock, or from the arrival if that is 0. `init_mode` says where a new group begins: 0 at the
+    first message, 1 at the last. `order`: no message of a queue before those handed out earlier are
+    acknowledged; a repeated request with the same `attempt_id` gets them again.
     """
 
     consumer_group: str

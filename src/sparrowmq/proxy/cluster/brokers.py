@@ -304,7 +304,6 @@ class Brokers:
             max_msg_nums=count,
             invisible_time=invisible_ms,
             poll_time=poll_ms,
-            born_time=self._clock.now_ms(),
             init_mode=_FROM_LAST,
             exp_type=subscription.expression_type,
             exp=subscription.expression,
