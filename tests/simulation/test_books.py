@@ -6,13 +6,16 @@ A failing walk names its seed and the fewest steps that fail; `tests.simulation.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import LONG
 from tests.simulation.whole.books import Books, Counted
 from tests.simulation.whole.walk import EVERYDAY, KINDS, failure, run_steps
 
+from sparrowmq.aio import SimpleConsumer
 from sparrowmq.broker.delay.send_back import SendBackRequests
+from sparrowmq.broker.pop.revive import Reviver
 from sparrowmq.broker.tables.topics import Topic
 
 WALKS = 200 if LONG else 9
@@ -48,6 +51,35 @@ def test_a_broker_that_takes_offsets_of_an_earlier_topic_is_found(
     monkeypatch.setattr(Topic, "is_earlier", lambda *_: False)
     found = run_steps(steps, tmp_path / "walk", monkeypatch)
     assert any("group concurrent" in text for text in found), found
+
+
+@pytest.mark.parametrize("act", ["set_broker_clock", "set_client_clock"])
+def test_members_that_pop_do_not_compare_clocks(
+    act: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One clock is ten minutes ahead of the other, or behind."""
+    popped: list[int] = []
+    pop = SimpleConsumer.receive
+
+    async def receive(consumer: SimpleConsumer, *given: Any, **named: Any) -> Any:
+        found = await pop(consumer, *given, **named)
+        popped.append(len(found))
+        return found
+
+    monkeypatch.setattr(SimpleConsumer, "receive", receive)
+    for number in (0, 1):
+        popped.clear()
+        steps = [("create", 0), (act, number), ("send_to_queue", 0), ("wait", 3), ("wait", 3)]
+        assert run_steps(steps, tmp_path / "walk", monkeypatch) == []
+        assert sum(popped) == 3 and len(popped) < 50, "the member waits for messages at the broker"
+
+
+def test_a_broker_that_does_not_bring_back_what_was_popped_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reviver, "_bring_back", lambda *_: 0)
+    found = run_steps([("create", 0), ("send", 2), ("wait", 2)], tmp_path / "walk", monkeypatch)
+    assert any("group popped" in text for text in found), found
 
 
 def test_places_of_messages() -> None:

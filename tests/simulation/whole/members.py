@@ -12,20 +12,25 @@ from tests.simulation.whole.books import Books, Sent
 from tests.simulation.whole.world import NAME_SERVER
 
 from sparrowmq.aio import (
+    ClientSettings,
     ConsumerSettings,
     PullConsumer,
     PullSettings,
     PushConsumer,
     ReceivedMessage,
     Retry,
+    SimpleConsumer,
     Sql,
 )
 from sparrowmq.core.errors import SparrowError
 
 CONCURRENT, ORDERED, POLLED, TAGGED, BROADCAST = "concurrent", "ordered", "polled", "tagged", "broadcast"
-GROUPS: Final = (CONCURRENT, ORDERED, POLLED, TAGGED, BROADCAST)
+POPPED = "popped"
+GROUPS: Final = (CONCURRENT, ORDERED, POLLED, TAGGED, BROADCAST, POPPED)
 FAILING: Final = (CONCURRENT, TAGGED)
 """Groups whose failed messages are tried again by the broker, and become dead letters."""
+INVISIBLE_SECONDS: Final = 5.0
+"""How long a message that was received by POP is hidden from others."""
 TAG_FILTERS: Final = ("x", "*", "y", Sql("TAGS = 'x'"), "x || y")
 
 
@@ -51,7 +56,7 @@ class Members:
         """Start the group's member, if there is none."""
         if group not in self._running:
             self._number += 1
-            begin = self._poll if group == POLLED else self._push
+            begin = {POLLED: self._poll, POPPED: self._pop}.get(group, self._push)
             self._running[group] = await begin(group)
 
     async def leave(self, group: str) -> None:
@@ -71,8 +76,8 @@ class Members:
             await self.leave(group)
 
     def pause(self, group: str) -> None:
-        """The group's member stops pulling, or goes on if it had stopped."""
-        if group not in self._running:
+        """The group's member stops pulling, or goes on if it had stopped. A member that pops cannot pause."""
+        if group not in self._consumers or group not in self._running:
             return
         consumer, is_paused = self._consumers[group], group in self._paused
         self._paused ^= {group}
@@ -107,7 +112,6 @@ class Members:
             "namesrv": NAME_SERVER,
             "client_ip": "127.0.0.1",
             "instance_name": name,
-            "consume_from": "first",
         }
 
     def _handler(self, group: str) -> Any:
@@ -123,6 +127,7 @@ class Members:
             model="broadcasting" if group == BROADCAST else "clustering",
             offset_dir=self._offsets,
             pull_batch=8,
+            consume_from="first",
             **self._settings(group),
         )
         consumer = PushConsumer(group, settings=settings)
@@ -132,8 +137,36 @@ class Members:
         await consumer.start()
         return consumer.close
 
+    async def _pop(self, group: str) -> Callable[[], Any]:
+        consumer = SimpleConsumer(group, settings=ClientSettings(**self._settings(group)))
+        for topic in self._topics:
+            consumer.subscribe(topic)
+        await consumer.start()
+        task = asyncio.get_running_loop().create_task(self._popping(group, consumer))
+
+        async def close() -> None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await consumer.close()
+
+        return close
+
+    async def _popping(self, group: str, consumer: SimpleConsumer) -> None:
+        """Acknowledge what is handled. Of what fails, one half comes again soon, the other when it is due."""
+        while True:
+            try:
+                for message in await consumer.receive(8, invisible=INVISIBLE_SECONDS, wait=5.0):
+                    number = int(message.body)
+                    if not self._books.fails(group, number):
+                        await consumer.ack(message)
+                    elif number % 2:
+                        await consumer.change_invisible(message, 1.0)
+            except SparrowError:
+                await asyncio.sleep(1)
+
     async def _poll(self, group: str) -> Callable[[], Any]:
-        consumer = PullConsumer(group, settings=PullSettings(auto_commit=False, **self._settings(group)))
+        settings = PullSettings(auto_commit=False, consume_from="first", **self._settings(group))
+        consumer = PullConsumer(group, settings=settings)
         for topic in self._topics:
             consumer.subscribe(topic)
         self._consumers[group] = consumer
