@@ -106,7 +106,7 @@ class TestPendingCalls:
             bound, expired = InFlight(10), []
             loop = asyncio.get_running_loop()
             calls = PendingCalls("1.2.3.4:5", bound, loop, expired.append)
-            calls.own = "10.0.0.7:51234"
+            calls.connected_from("10.0.0.7:51234")
             for _ in range(3):
                 assert bound.try_acquire()
             started = loop.time()

@@ -139,7 +139,7 @@ class ClientConnection(asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         own = transport.get_extra_info("sockname")
         if own:
-            self._pending.own = format_address(*peer_of(own))
+            self._pending.connected_from(format_address(*peer_of(own)))
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         hands_over = transport.get_extra_info("ssl_object") is None
         self._reader = FrameReader(self._frame_bytes_max, hands_over=hands_over)

@@ -100,8 +100,7 @@ class PendingCalls:
     ) -> None:
         """`on_expired` is called after calls expired, with the age of the oldest in seconds."""
         self._peer = peer
-        self.own = ""
-        """This end's `host:port`, if known: servers name it, and a request's number, in their logs."""
+        self._own = ""
         self._in_flight = in_flight
         self._loop = loop
         self._on_expired = on_expired
@@ -110,6 +109,10 @@ class PendingCalls:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def connected_from(self, own: str) -> None:
+        """This end's `host:port`: errors name it, as servers do in their logs."""
+        self._own = own
 
     def start(self, opaque: int, timeout: float, code: int, waited: float = 0.0) -> asyncio.Future[Command]:
         """A future for the answer to `opaque`; the caller has acquired a place.
@@ -157,7 +160,7 @@ class PendingCalls:
                 )
 
     def _name(self, opaque: int, code: int) -> str:
-        return f"{request_name(code)} number {opaque}" + (f" of {self.own}" if self.own else "")
+        return f"{request_name(code)} number {opaque}" + (f" of {self._own}" if self._own else "")
 
     def _expire(self, slot: int) -> None:
         opaques, _ = self._slots.pop(slot)
