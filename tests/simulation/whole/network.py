@@ -136,6 +136,10 @@ class Port:
     def getsockname(self) -> tuple[str, int]:
         return "127.0.0.1", self.number
 
+    def fileno(self) -> int:
+        """No file has this number, so no loop reads it."""
+        return 1_000_000 + self.number
+
     def close(self) -> None: ...
 
 
