@@ -15,6 +15,7 @@ from tests.simulation.whole.walk import EVERYDAY, KINDS, failure, run_steps
 
 from sparrowmq.aio import SimpleConsumer
 from sparrowmq.broker.delay.send_back import SendBackRequests
+from sparrowmq.broker.housekeeping.unread import UnreadDeletions
 from sparrowmq.broker.pop.revive import Reviver
 from sparrowmq.broker.tables.topics import Topic
 
@@ -80,6 +81,24 @@ def test_a_broker_that_does_not_bring_back_what_was_popped_is_found(
     monkeypatch.setattr(Reviver, "_bring_back", lambda *_: 0)
     found = run_steps([("create", 0), ("send", 2), ("wait", 2)], tmp_path / "walk", monkeypatch)
     assert any("group popped" in text for text in found), found
+
+
+def test_a_broker_that_does_not_count_what_retention_took_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group has committed an offset before it leaves."""
+    steps = [
+        ("create", 0),
+        ("send_to_queue", 0),
+        ("wait", 3),
+        ("leave", 0),
+        *[("send_big", 0)] * 8,
+        ("expire", 0),
+    ]
+    assert run_steps(steps, tmp_path / "walk", monkeypatch) == []
+    monkeypatch.setattr(UnreadDeletions, "adding", lambda *_: iter(()))
+    found = run_steps(steps, tmp_path / "walk", monkeypatch)
+    assert any("unread from group concurrent" in text for text in found), found
 
 
 def test_places_of_messages() -> None:

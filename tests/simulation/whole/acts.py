@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 from tests.simulation.whole.books import Books, Sent
 from tests.simulation.whole.members import BROADCAST, FAILING, GROUPS, TAG_FILTERS, Members
+from tests.simulation.whole.retention import expire
 from tests.simulation.whole.world import BROKER, NAME_SERVER, Cluster, MovedClock
 
 from sparrowmq.aio import (
@@ -159,6 +160,8 @@ class Acts:
         message = Message(sent.topic, sent.body + more, tags=sent.tag or None, **given)
         result = await self.producer.send(message, queue=queue)
         sent.queue_id = result.queue.queue_id
+        if not given:
+            sent.offset = result.queue_offset
         sent.is_acknowledged = True
 
     # Groups
@@ -240,6 +243,10 @@ class Acts:
         self.cluster.settings["max_message_size"] = (BIG_BYTES // 3, 2 * BIG_BYTES)[number % 2]
         await self._start_broker(number)
 
+    async def expire(self, number: int) -> None:
+        """Retention deletes the older messages."""
+        await expire(self)
+
     async def _start_broker(self, number: int) -> None:
         await asyncio.sleep((0, 0.5, 6)[number % 3])
         await self.cluster.start_broker()
@@ -293,6 +300,7 @@ ACTS: Final[dict[str, Callable[[Acts, int], Awaitable[None]]]] = {
         Acts.empty,
         Acts.change_delays,
         Acts.change_size,
+        Acts.expire,
         Acts.wait,
         Acts.set_broker_clock,
         Acts.set_client_clock,

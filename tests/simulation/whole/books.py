@@ -21,9 +21,16 @@ class Sent:
     tag: str = ""
     failures: int = 0
     queue_id: int = 0
+    offset: int = -1
+    """Where it is in its queue; -1 if that is unknown, as of a message that is delivered later."""
     is_acknowledged: bool = False
     is_wanted: bool = True
     """False for one whose transaction is rolled back: nobody may get it."""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and queue id."""
+        return self.topic, self.queue_id
 
     @property
     def body(self) -> bytes:
@@ -67,6 +74,8 @@ class Books:
         self.handled: dict[str, Counter[int]] = {group: Counter() for group in self.groups}
         self.tries: dict[str, Counter[int]] = {group: Counter() for group in self.groups}
         self.lost: dict[str, dict[int, str]] = defaultdict(dict)
+        self.found: list[str] = []
+        """What did not balance on the way."""
 
     def new(self, topic: str, kind: str, *, tag: str = "", failures: int = 0) -> Sent:
         """A message that will be sent."""
@@ -110,7 +119,7 @@ class Books:
 
     def problems(self, counted: Counted, but: Iterable[str] = ()) -> list[str]:
         """Why the books do not balance while nobody consumes. Brokers count nothing for the groups `but`."""
-        found = [
+        found = self.found + [
             f"group {group} has a lag of {lag} in {topic}/{queue}"
             for (group, topic, queue), lag in counted.lag.items()
             if lag < 0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from tests.simulation.whole.acts import Acts
+from collections import Counter
+from typing import TYPE_CHECKING
+
 from tests.simulation.whole.books import Counted
 from tests.simulation.whole.members import BROADCAST, FAILING, GROUPS
 
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.errors import BrokerError, ClientError
-from sparrowmq.core.figures.exposition import Exposition, collect_here
+from sparrowmq.core.figures.exposition import Exposition, Family, collect_here
+
+if TYPE_CHECKING:
+    from tests.simulation.whole.acts import Acts
 
 
 async def counted(acts: Acts) -> Counted:
@@ -54,9 +59,25 @@ async def _dead(acts: Acts, group: str) -> set[int]:
 
 def _figures(broker: Broker) -> dict[str, int]:
     """The sums of the broker's metrics."""
-    into = Exposition(1000)
-    collect_here(broker.operated.collect(into))
     return {
         family.name: sum(int(value) for _, value in family.points if isinstance(value, int | float))
-        for family in into.families
+        for family in _families(broker)
     }
+
+
+def gone_unread(broker: Broker) -> Counter[str]:
+    """By group, messages of which the broker says that retention took them unread. Retries do not count."""
+    found: Counter[str] = Counter()
+    for family in _families(broker):
+        if family.name == "sparrow_consumer_lost_messages_total":
+            for label, value in family.points:
+                group = label.partition('consumer_group="')[2].partition('"')[0]
+                if 'is_retry="false"' in label and isinstance(value, int):
+                    found[group] += value
+    return found
+
+
+def _families(broker: Broker) -> list[Family]:
+    into = Exposition(1000)
+    collect_here(broker.operated.collect(into))
+    return list(into.families)

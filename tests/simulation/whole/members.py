@@ -67,6 +67,11 @@ class Members:
             with suppress(SparrowError):
                 await close()
 
+    @property
+    def running(self) -> list[str]:
+        """The groups that have a member."""
+        return list(self._running)
+
     async def join_all(self) -> None:
         for group in GROUPS:
             await self.join(group)

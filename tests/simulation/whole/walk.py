@@ -33,6 +33,7 @@ DRAIN_SECONDS: Final = 240
 """Virtual time after which nothing may be left."""
 SETTINGS: Final = {
     "auto_create_topic_enable": False,
+    "clean_resource_interval": 1000,
     "message_delay_level": "1s 2s 3s 4s 5s",
     "revive_queue_num": 1,
     "transaction_check_interval": 2000,
@@ -62,6 +63,7 @@ KINDS: Final = (
     ("send_big", "change_size", "time", "transact"),
     ("pause",),
     ("pause", "empty"),
+    ("expire", "send_big", "send_to_queue"),
 )
 """Acts that walks of one kind take, too."""
 

@@ -26,7 +26,7 @@ from sparrowmq.transport.server import Server
 T = TypeVar("T")
 NAME_SERVER, BROKER, BROKER_PORT, HA_PORT = "127.0.0.1:9876", "broker-a", 10911, 10912
 SMALL: dict[str, Any] = {
-    "mapped_file_size_commit_log": 1 << 20,
+    "mapped_file_size_commit_log": 1 << 14,
     "mapped_file_size_consume_queue": 20 * 200,
     "mapped_file_size_timer_log": 4096,
     "max_hash_slot_num": 20,
@@ -102,6 +102,10 @@ class Cluster:
         old, self._directory = self._directory, self.root / str(self._life)
         shutil.copytree(old, self._directory)
         self._leftovers.append(self.loop.create_task(self._there(broker.close())))
+
+    def log_files(self) -> list[Path]:
+        """The files of the broker's commit log."""
+        return sorted((self._directory / "commitlog").iterdir())
 
     def empty_directory(self) -> None:
         """The next life of the broker begins with an empty directory."""
