@@ -80,6 +80,7 @@ SLEEPS: Final[dict[str, int]] = {
     "simulation/whole/acts.py": 2,
     "simulation/whole/members.py": 2,
     "simulation/whole/network.py": 1,
+    "simulation/whole/retention.py": 2,
     "simulation/whole/walk.py": 2,
     "spark/bodies/registry/rig.py": 1,
     "spark/cluster_child.py": 1,
