@@ -66,6 +66,8 @@ if TYPE_CHECKING:
         FilterMessageHook,
         Hook,
         MessageType,
+        PullLoopContext,
+        PullLoopHook,
         RpcHook,
         SendContext,
         SendHook,
@@ -241,6 +243,8 @@ __all__ = [
     "ProtocolError",
     "PullConsumer",
     "PullContext",
+    "PullLoopContext",
+    "PullLoopHook",
     "PullResult",
     "PullSchedule",
     "PullSettings",
@@ -297,7 +301,8 @@ _HOMES = {
     "sparrowmq.client.base.hooks": (
         "CheckForbiddenContext CheckForbiddenHook ConsumeContext ConsumeHook "
         "EndTransactionContext EndTransactionHook FilterMessageContext "
-        "FilterMessageHook Hook MessageType RpcHook SendContext SendHook SendMode"
+        "FilterMessageHook Hook MessageType PullLoopContext PullLoopHook RpcHook "
+        "SendContext SendHook SendMode"
     ),
     "sparrowmq.client.cluster.request_reply": "create_reply_message",
     "sparrowmq.client.send.encoding": "split_batch",

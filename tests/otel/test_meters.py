@@ -15,6 +15,7 @@ from tests.support import until_sync
 
 import sparrowmq as mq
 from sparrowmq.client.producer.producer import Producer
+from sparrowmq.hooks import PullLoopContext
 from sparrowmq.otel import MeterHook
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.testing import LocalCluster
@@ -25,6 +26,8 @@ CONSUMED = "messaging.client.consumed.messages"
 PROCESS = "messaging.process.duration"
 SENDING = "sparrowmq.client.messages.sending"
 IN_HAND = "sparrowmq.client.messages.in_hand"
+PULLED = "sparrowmq.client.messages.pulled"
+HELD_UP = "sparrowmq.client.pull.held_up"
 
 
 @dataclass
@@ -113,3 +116,39 @@ def test_each_attempt_counts_with_its_error(meters: Meters) -> None:
     assert meters.by_error(SENT) == {"BrokerError": 1, "FLUSH_DISK_TIMEOUT": 1}
     assert meters.by_error(OPERATION) == meters.by_error(SENT)
     assert meters.by_error(SENDING) == {None: 0}
+
+
+@pytest.mark.parametrize("polls", [False, True])
+def test_pulls_are_measured(cluster: LocalCluster, meters: Meters, polls: bool) -> None:
+    topic = f"Pulled{polls}"
+    with mq.Producer("p", namesrv=cluster.namesrv) as producer:
+        producer.send_batch([mq.Message(topic, b"x") for _ in range(7)])
+    shared: dict[str, Any] = {"namesrv": cluster.namesrv, "consume_from": "first", "hooks": [meters.hook]}
+
+    def pulled() -> float:
+        return float(sum(one.value for one in meters.points(PULLED)))
+
+    if polls:
+        with mq.PullConsumer("c", **shared) as poller:
+            poller.subscribe(topic)
+            until_sync(lambda: (poller.poll(0.1) and pulled() == 7) or pulled() == 7)
+    else:
+        with mq.PushConsumer("c", **shared) as consumer:
+            consumer.subscribe(topic, handler=lambda message: None)
+            until_sync(lambda: pulled() == 7)
+    (point,) = [one for one in meters.points(PULLED) if one.value]
+    assert point.attributes["messaging.destination.name"] == topic
+    assert point.attributes["messaging.operation.type"] == "receive"
+    assert any(one.attributes["messaging.operation.type"] == "receive" for one in meters.points(OPERATION))
+
+
+def test_a_failed_pull_has_its_error_and_a_loop_that_waited_its_time(meters: Meters) -> None:
+    queue = mq.MessageQueue("T", "b", 0)
+    meters.hook.after_pull(PullLoopContext(group="g", queue=queue, seconds=0.5, held_up=2.5))
+    meters.hook.after_pull(
+        PullLoopContext(group="g", queue=queue, seconds=3.0, error=mq.RequestTimeoutError("x"))
+    )
+    assert meters.by_error(OPERATION) == {None: 1, "RequestTimeoutError": 1}
+    (held_up,) = meters.points(HELD_UP)
+    assert held_up.value == 2.5
+    assert held_up.attributes["messaging.consumer.group.name"] == "g"

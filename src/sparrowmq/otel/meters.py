@@ -13,6 +13,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import MeterProvider
 
 from sparrowmq import ConsumeContext, ConsumeHook, SendContext, SendHook, SendStatus
+from sparrowmq.hooks import PullLoopContext, PullLoopHook
 from sparrowmq.otel.attributes import SERVICE, Value
 from sparrowmq.otel.contexts import keep, kept, library_version
 
@@ -22,8 +23,8 @@ SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.
 Attributes = dict[str, Value]
 
 
-class MeterHook(SendHook, ConsumeHook):
-    """Measures each attempt of a send and each call of a handler.
+class MeterHook(SendHook, PullLoopHook, ConsumeHook):
+    """Measures each attempt of a send, each pull and each call of a handler.
 
     Add one to the `hooks` of producers and consumers; it may be shared, also with `OpenTelemetryHook`. A send
     that is tried again counts once for each attempt: those with `error.type` failed.
@@ -35,7 +36,7 @@ class MeterHook(SendHook, ConsumeHook):
         self._operations = meter.create_histogram(
             "messaging.client.operation.duration",
             unit="s",
-            description="Duration of an attempt to send.",
+            description="Duration of an attempt to send, or of a pull.",
             explicit_bucket_boundaries_advisory=SECONDS,
         )
         self._handled = meter.create_histogram(
@@ -53,6 +54,16 @@ class MeterHook(SendHook, ConsumeHook):
             "messaging.client.consumed.messages",
             unit="{message}",
             description="Messages given to handlers.",
+        )
+        self._pulled = meter.create_counter(
+            "sparrowmq.client.messages.pulled",
+            unit="{message}",
+            description="Messages that pulls brought.",
+        )
+        self._held_up = meter.create_counter(
+            "sparrowmq.client.pull.held_up",
+            unit="s",
+            description="Time that pull loops waited because handlers had enough messages.",
         )
         self._sending = meter.create_up_down_counter(
             "sparrowmq.client.messages.sending",
@@ -82,6 +93,14 @@ class MeterHook(SendHook, ConsumeHook):
         found = place | _server(context.address) | _send_error(context)
         self._operations.record(perf_counter() - since, found)
         self._sent.add(count, found)
+
+    def after_pull(self, context: PullLoopContext) -> None:
+        """A pull ended."""
+        place = _place(context.queue.topic, "receive") | {"messaging.consumer.group.name": context.group}
+        failed: Attributes = {} if context.error is None else {"error.type": type(context.error).__name__}
+        self._operations.record(context.seconds, place | failed)
+        self._pulled.add(context.messages, place)
+        self._held_up.add(context.held_up, place)
 
     def before_consume(self, context: ConsumeContext) -> None:
         """A call of a handler begins."""

@@ -199,6 +199,29 @@ class FilterMessageHook(Hook):
         """Remove messages from `context.messages` that should not be handled."""
 
 
+@dataclass(slots=True, kw_only=True)
+class PullLoopContext:
+    """One pull of a queue's loop. `seconds` is the time until the broker answered, with that for which it
+    held the request; `held_up` how long the loop had waited before it, because handlers have enough messages.
+    """
+
+    group: str
+    queue: MessageQueue
+    seconds: float
+    held_up: float = 0.0
+    messages: int = 0
+    error: Exception | None = None
+
+
+class PullLoopHook(Hook):
+    """Sees every pull of the loops that pull for handlers and for `poll`."""
+
+    __slots__ = ()
+
+    def after_pull(self, context: PullLoopContext) -> None:
+        """Called after a pull, also if it found nothing or failed."""
+
+
 class Hooks:
     """The hooks of one client by kind, with calls that cannot fail."""
 
@@ -208,6 +231,7 @@ class Hooks:
         "consume",
         "end_transaction",
         "filter_message",
+        "pull",
         "rpc",
         "send",
     )
@@ -221,6 +245,7 @@ class Hooks:
         self.rpc = tuple(hook for hook in found if isinstance(hook, RpcHook))
         self.consume = tuple(hook for hook in found if isinstance(hook, ConsumeHook))
         self.filter_message = tuple(hook for hook in found if isinstance(hook, FilterMessageHook))
+        self.pull = tuple(hook for hook in found if isinstance(hook, PullLoopHook))
 
     def check(self, context: CheckForbiddenContext) -> None:
         """Call every `CheckForbiddenHook`. Raises the `ClientError` of the first that refuses.
@@ -264,6 +289,10 @@ class Hooks:
     def filter(self, context: FilterMessageContext) -> None:
         """Let every `FilterMessageHook` remove messages."""
         self._tell((hook.filter_messages for hook in self.filter_message), context)
+
+    def after_pull(self, context: PullLoopContext) -> None:
+        """Call every `PullLoopHook`."""
+        self._tell((hook.after_pull for hook in self.pull), context)
 
     def _tell(self, calls: Iterable[Callable[[Any], None]], context: object) -> None:
         """Make the calls; exceptions are logged (rate-limited) and ignored (client:B-47, D-92)."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
+from sparrowmq.client.base.hooks import PullLoopContext
 from sparrowmq.client.base.offset_store_protocol import Births
 from sparrowmq.client.cluster.broker_api import PullAnswer, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
@@ -85,6 +86,9 @@ class PullDelegate(Protocol[M]):
     def pulled(self, topic: str, count: int, seconds: float) -> None:
         """Record the number and duration of a pull for statistics."""
 
+    def after_pull(self, context: PullLoopContext) -> None:
+        """Call the pull hooks."""
+
     def filtered(self, queue: MessageQueue, messages: list[M]) -> list[M]:
         """The pulled messages that pass the filter hooks."""
 
@@ -155,7 +159,7 @@ class PullLoop(Generic[M]):
 
     async def run(self, process_queue: ProcessQueue) -> None:
         """Pull until the queue is leaving or this is cancelled."""
-        broker_id, unmoved, failures = MASTER_ID, 0, 0
+        broker_id, unmoved, failures, held_up = MASTER_ID, 0, 0, 0.0
         monotonic, sleep = self._instance.clock.monotonic, self._instance.sleep
         while not process_queue.leaving:
             start = monotonic()
@@ -164,15 +168,19 @@ class PullLoop(Generic[M]):
                 await sleep(_REST_SECONDS)
                 continue
             if await self._delegate.held_up(process_queue):
+                held_up += monotonic() - start
                 continue
+            waited, held_up, took = held_up, 0.0, 0.0
             asked, at_master = process_queue.next_offset, broker_id == MASTER_ID
             try:
                 answer = await self._pull(process_queue, broker_id)
+                took = monotonic() - start
                 if process_queue.leaving:
                     return  # given up, or a seek happened in the meantime (client:E-31)
                 broker_id = answer.suggested_broker_id
-                await self._take(process_queue, answer, start)
+                count = await self._take(process_queue, answer, start)
             except SparrowError as error:
+                self._tell(process_queue, took or monotonic() - start, waited, error=error)
                 broker_id = MASTER_ID
                 failures += 1
                 if at_master and asked > 0 and is_unknown_topic(error) and not process_queue.leaving:
@@ -181,11 +189,32 @@ class PullLoop(Generic[M]):
                 continue
             failures = 0
             self.answered()
+            self._tell(process_queue, took, waited, count)
             unmoved = unmoved + 1 if answer.stays_at(asked) else 0
             if unmoved > 1:
                 await sleep(self._error_delay)
             if interval := self._delegate.dynamic.pull(process_queue.queue.topic).interval:
                 await sleep(interval)
+
+    def _tell(
+        self,
+        process_queue: ProcessQueue,
+        seconds: float,
+        held_up: float,
+        messages: int = 0,
+        error: Exception | None = None,
+    ) -> None:
+        queue = process_queue.queue
+        self._delegate.after_pull(
+            PullLoopContext(
+                group=self._group,
+                queue=queue,
+                seconds=seconds,
+                held_up=held_up,
+                messages=messages,
+                error=error,
+            )
+        )
 
     def answered(self) -> None:
         """A broker answered."""
@@ -204,7 +233,8 @@ class PullLoop(Generic[M]):
             address = routes.readable(queue.broker_name, broker_id)
         return await self._delegate.ask(process_queue, need_address(address, queue, "broker"))
 
-    async def _take(self, process_queue: ProcessQueue, answer: PullAnswer, start: float) -> None:
+    async def _take(self, process_queue: ProcessQueue, answer: PullAnswer, start: float) -> int:
+        """Hand out what was pulled; returns the number of messages that passed the filters."""
         queue = process_queue.queue
         process_queue.answered(answer.max_offset)
         births = self._delegate.births
@@ -214,10 +244,11 @@ class PullLoop(Generic[M]):
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             log.warning("%s", _moved_text(process_queue, answer, birth))
             await self._delegate.not_stored(process_queue, answer.next_offset)
-            return
+            return 0
         messages: list[M] = []
         if answer.status is PullStatus.FOUND:
             messages = self._decoded(queue, answer, start)
+        count = len(messages)
         if messages and (delay := self._delegate.dynamic.pull(queue.topic).delay):
             messages = await hand_out_old(
                 process_queue,
@@ -228,12 +259,13 @@ class PullLoop(Generic[M]):
                 lambda old: self._hand_out(process_queue, old),
             )
             if process_queue.leaving:
-                return  # messages that were not handed out do not count as filtered
+                return count  # messages that were not handed out do not count as filtered
         process_queue.pulled_to(answer.next_offset)
         if messages:
             self._hand_out(process_queue, messages)
         elif not len(process_queue):
             self._delegate.left_out(process_queue, answer)
+        return count
 
     def _hand_out(self, process_queue: ProcessQueue, messages: list[M]) -> None:
         """Put messages into the process queue, then give them to the consumer's handlers."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from sparrowmq.client.base.hooks import PullLoopContext
 from sparrowmq.client.base.offset_store_protocol import OffsetStore, births_of
 from sparrowmq.client.base.settings import PullSettings
 from sparrowmq.client.base.tasks import TaskGroup
@@ -516,6 +517,10 @@ class LitePull:
 
     def pulled(self, topic: str, count: int, seconds: float) -> None:
         """Does nothing: pulls are not counted here."""
+
+    def after_pull(self, context: PullLoopContext) -> None:
+        """Call the pull hooks."""
+        self._hooks.after_pull(context)
 
     def filtered(self, queue: MessageQueue, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """The messages that pass the filter hooks."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.client.base.hooks import FilterMessageContext, Hooks
+from sparrowmq.client.base.hooks import FilterMessageContext, Hooks, PullLoopContext
 from sparrowmq.client.base.settings import PullSettings
 from sparrowmq.client.consumer.consume_hooks import ConsumeHooks
 from sparrowmq.client.tracing.on_demand import hooks_with, tracing_of
@@ -45,6 +45,10 @@ class PullHooks:
         """Send the waiting traces, for up to 5 seconds."""
         if self._tracing is not None:
             await self._tracing.close()
+
+    def after_pull(self, context: PullLoopContext) -> None:
+        """Call the pull hooks."""
+        self._hooks.after_pull(context)
 
     def filtered(self, queue: MessageQueue, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """The pulled messages that pass the filter hooks."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.client.base.hooks import FilterMessageContext, Hooks
+from sparrowmq.client.base.hooks import FilterMessageContext, Hooks, PullLoopContext
 from sparrowmq.client.base.offset_store_protocol import births_of
 from sparrowmq.client.base.settings import ConsumerSettings
 from sparrowmq.client.cluster.broker_api import (
@@ -201,6 +201,10 @@ class Puller:
     def pulled(self, topic: str, count: int, seconds: float) -> None:
         """Update the statistics of a pull."""
         self._statistics.pulled(topic, count, seconds)
+
+    def after_pull(self, context: PullLoopContext) -> None:
+        """Call the pull hooks."""
+        self._hooks.after_pull(context)
 
     def filtered(self, queue: MessageQueue, messages: list[StreamedMessage]) -> list[StreamedMessage]:
         """The messages that pass the filter hooks (client:D-90)."""
