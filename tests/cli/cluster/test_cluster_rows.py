@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.aio import BrokerStatus
-from sparrowmq.cli.cluster.cluster_rows import ClusterLook, rows_of
+from sparrowmq.aio import BrokerStatus, GroupMemberInfo
+from sparrowmq.cli.cluster.cluster_rows import ClusterLook, TopPlace, TopQueue, inside_of, rows_of
 from sparrowmq.core.figures.lag import LagSum, QueueLag
 from sparrowmq.core.message import MessageQueue
 
@@ -104,3 +104,27 @@ def test_a_slave_is_behind_its_own_master() -> None:
     ).brokers
     assert [row.behind_bytes for row in rows] == [None, 600, None, None, None]
     assert (rows[0].stalls, rows[0].longest_stall_ms, rows[2].error) == (2, 70.5, "it is gone")
+
+
+def test_inside_are_the_queues_with_the_groups_that_read_them() -> None:
+    other = MessageQueue("Other", "broker-a", 3)
+    member = GroupMemberInfo("c1", "10.0.0.7:5", "JAVA", 1)
+    before = ClusterLook(10.0, ends={A: 100, B: 5}, committed={("g", A): 50})
+    now = ClusterLook(
+        14.0,
+        ends={A: 300, B: 5, other: 7},
+        offsets={"g": {A: 60, B: 0}, "h": {A: 0}},
+        committed={("g", A): 60, ("h", A): 0},
+        members={"g": [member]},
+    )
+    first = TopQueue("T", "broker-a", 0, 50.0, "g", 240, 2.5)
+    unknown = TopQueue("T", "broker-b", 0, 0.0, "g", None, None)
+    topic = inside_of(before, now, TopPlace("topic", "T"))
+    assert topic.queues == [first, TopQueue("T", "broker-a", 0, 50.0, "h", 300, None), unknown]
+    assert topic.members is None
+    group = inside_of(before, now, TopPlace("group", "g"))
+    assert (group.queues, group.members) == ([first, unknown], [member])
+    broker = inside_of(None, now, TopPlace("broker", "broker-a"))
+    assert broker.queues[-1] == TopQueue("Other", "broker-a", 3, None), "no group reads it"
+    assert inside_of(before, now, TopPlace("group", "gone")).queues == []
+    assert inside_of(before, now, TopPlace("group", "h")).members is None, "they are not known yet"

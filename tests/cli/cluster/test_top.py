@@ -218,6 +218,11 @@ def test_a_live_view_obeys_keys_and_leaves_the_terminal_as_it_was(
     with mq.Producer("p", namesrv=cluster.namesrv) as producer:
         producer.send_batch([mq.Message("Orders", b"x") for _ in range(1234)])
     terminal.wait(r"1,2\d\d +")
+    terminal.type("\x1b[B\r")
+    terminal.wait("topic Orders")
+    terminal.wait("esc back")
+    terminal.type("\x1b")
+    terminal.wait("enter open")
     terminal.type("q")
     assert terminal.end() == 0, terminal.shown
     assert terminal.written.count(LEAVES) == 1

@@ -7,8 +7,28 @@ import io
 import pytest
 from rich.console import Console
 
-from sparrowmq.cli.cluster.cluster_rows import ClusterRows, TopBroker, TopGroup, TopTopic
-from sparrowmq.cli.cluster.top_view import KEYS, TopChoice, shares, view
+from sparrowmq.aio import GroupMemberInfo
+from sparrowmq.cli.cluster.cluster_rows import (
+    ClusterRows,
+    TopBroker,
+    TopGroup,
+    TopInside,
+    TopPlace,
+    TopQueue,
+    TopTopic,
+)
+from sparrowmq.cli.cluster.top_view import (
+    DOWN,
+    ESCAPE,
+    KEYS,
+    OPEN_KEYS,
+    UP,
+    TopChoice,
+    open_view,
+    places,
+    shares,
+    view,
+)
 
 ROWS = ClusterRows(
     [
@@ -151,3 +171,75 @@ def test_a_filter_shows_topics_and_groups_whose_names_contain_it() -> None:
     assert "busy" in text and f"/BUS  {KEYS}" in text
     assert "slow" not in text and "quick" not in text
     assert "broker-b" in text, "brokers are always shown"
+
+
+def test_arrows_choose_a_row_and_enter_opens_it() -> None:
+    choice = TopChoice()
+    here = places(ROWS, choice, 30)
+    assert [place.name for place in here[3:6]] == ["busy", "slow", "unknown"], "in the order of the screen"
+
+    def press(keys: str) -> None:
+        for key in keys:
+            choice.press(key, here)
+
+    press(UP + DOWN * 3 + "\r")
+    assert choice.opened == TopPlace("topic", "busy")
+    press(DOWN * 9 + "\r")
+    assert choice.opened == TopPlace("topic", "busy"), "it stays open until Escape"
+    press(ESCAPE)
+    assert choice.opened is None and not choice.is_over
+    press(DOWN * 99 + "\n")
+    assert choice.opened == TopPlace("group", "quick"), "the last row"
+    choice.press(ESCAPE, here)
+    choice.press("\r", here[:1])
+    assert choice.opened == TopPlace("broker", "broker-a"), "rows may go while the last one is chosen"
+    empty = TopChoice()
+    empty.press("\r")
+    assert empty.opened is None
+
+
+def test_enter_keeps_a_filter_and_opens_nothing() -> None:
+    choice = TopChoice()
+    for key in "/b" + DOWN + "\r":
+        choice.press(key, places(ROWS, choice, 30))
+    assert (choice.opened, choice.filter, choice.cursor) == (None, "b", 0)
+
+
+INSIDE = TopInside(
+    [
+        TopQueue("orders", "broker-a", 0, 5.0, "billing", 7, 1.0),
+        TopQueue("orders", "broker-a", 1, None, "billing", None, None),
+        TopQueue("orders", "broker-b", 0, 2.5, "billing", 1234, 9.0),
+    ],
+    [GroupMemberInfo("c\x1b[2J", "10.0.0.7:5", "JAVA", 1)],
+)
+
+
+def opened(width: int = 100, height: int = 30, **more: str) -> str:
+    choice = TopChoice(opened=TopPlace("group", "billing"), **more)  # type: ignore[arg-type]
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(open_view(INSIDE, choice, width=width, height=height))
+    return capture.get()
+
+
+def test_what_is_open_shows_its_queues_and_members() -> None:
+    lines = [line.split() for line in opened().splitlines()]
+    assert lines[:5] == [
+        ["group", "billing"],
+        ["topic", "broker", "queue", "in/s", "lag", "out/s"],
+        ["orders", "broker-b", "0", "2.5", "1,234", "9.0"],
+        ["orders", "broker-a", "0", "5.0", "7", "1.0"],
+        ["orders", "broker-a", "1", "-", "-", "-"],
+    ]
+    assert ["c\\x1b[2J", "10.0.0.7:5", "JAVA"] in lines, "names cannot steer the terminal"
+    assert OPEN_KEYS in opened()
+    assert [line.split()[2] for line in opened(order="n").splitlines()[2:5]] == ["0", "1", "0"]
+
+
+@pytest.mark.parametrize("width", range(1, 100, 7))
+@pytest.mark.parametrize("height", [1, 9, 40])
+def test_what_is_open_fits_the_screen(width: int, height: int) -> None:
+    lines = opened(width, height).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert len(lines) <= max(height, 9)

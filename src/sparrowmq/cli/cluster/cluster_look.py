@@ -19,7 +19,7 @@ from sparrowmq.core.figures.lag import LagSum, QueueLag, age_ms, queue_lag
 from sparrowmq.core.names import DLQ_PREFIX, is_system_group, is_system_topic
 
 if TYPE_CHECKING:
-    from sparrowmq.aio import Admin, BrokerStatus, PullConsumer, QueueProgress
+    from sparrowmq.aio import Admin, BrokerStatus, GroupMemberInfo, PullConsumer, QueueProgress
     from sparrowmq.core.clock import Clock
     from sparrowmq.core.message import MessageQueue
 
@@ -52,8 +52,10 @@ class ClusterWatch:
         self._clock = clock
         self._system = system
 
-    async def look(self) -> ClusterLook:
-        """Ask every broker. Raises `SparrowError` when no name server answers."""
+    async def look(self, members_of: str | None = None) -> ClusterLook:
+        """Ask every broker; and for the members of one group. Raises `SparrowError` when no name server
+        answers.
+        """
         at = self._clock.monotonic()
         statuses, topics = await asyncio.gather(self._statuses(), self._topics())
         told = await asyncio.gather(*(self._told(one) for one in statuses))
@@ -71,11 +73,14 @@ class ClusterWatch:
                 places[group] += rows
         ends = {row.queue: row.broker_offset for rows in places.values() for row in rows}
         unread = set(topics) - {queue.topic for queue in ends}
-        more, lags = await asyncio.gather(self._ends(unread), self._lags(places))
+        more, committed, members = await asyncio.gather(
+            self._ends(unread), self._committed(places), self._members(members_of)
+        )
+        lags = await self._lags(places, committed)
         offsets = {
             group: {row.queue: max(0, row.consumer_offset) for row in rows} for group, rows in places.items()
         }
-        return ClusterLook(at, brokers, topics, ends | more, offsets, lags, failed)
+        return ClusterLook(at, brokers, topics, ends | more, offsets, lags, committed, members, failed)
 
     async def _topics(self) -> list[str]:
         return [name for name in await self._admin.topics.list(system=self._system) if self._counts(name)]
@@ -126,8 +131,22 @@ class ClusterWatch:
         found = await gathered(asks)
         return {row.queue: row.max_offset for rows in found.values() for row in rows}
 
-    async def _lags(self, places: Progress) -> dict[str, LagSum]:
-        committed = await self._committed(places)
+    async def _members(self, group: str | None) -> dict[str, Sequence[GroupMemberInfo]]:
+        """The members of a group by client id; those of several brokers are the same ones."""
+        if group is None:
+            return {}
+        found = await gathered({group: partial(self._admin.group_members, group)})
+        return {
+            name: sorted(
+                {one.client_id: one for members in told.values() for one in members}.values(),
+                key=lambda one: one.client_id,
+            )
+            for name, told in found.items()
+        }
+
+    async def _lags(
+        self, places: Progress, committed: Mapping[tuple[str, MessageQueue], int]
+    ) -> dict[str, LagSum]:
         lags = {
             group: {
                 row.queue: queue_lag(committed.get((group, row.queue)), 0, row.broker_offset) for row in rows

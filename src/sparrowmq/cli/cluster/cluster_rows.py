@@ -15,7 +15,7 @@ from sparrowmq.core.figures.lag import LagSum
 from sparrowmq.core.stalls import KEY_COUNT, KEY_LONGEST_MILLIS
 
 if TYPE_CHECKING:
-    from sparrowmq.aio import BrokerStatus
+    from sparrowmq.aio import BrokerStatus, GroupMemberInfo
     from sparrowmq.core.message import MessageQueue
 
 LOG_END: Final = "commitLogMaxOffset"
@@ -27,7 +27,7 @@ class ClusterLook:
     """One measurement of a cluster; `at` is monotonic seconds.
 
     `ends` has the next offset of each queue; None for topics that no broker reported. `offsets` are the
-    groups' committed offsets, `lags` their sums over all queues.
+    groups' committed offsets, `lags` their sums over all queues. `committed` has the offsets that are known.
     """
 
     at: float
@@ -36,6 +36,9 @@ class ClusterLook:
     ends: Mapping[MessageQueue, int] = field(default_factory=dict)
     offsets: Mapping[str, Mapping[MessageQueue, int]] = field(default_factory=dict)
     lags: Mapping[str, LagSum] = field(default_factory=dict)
+    committed: Mapping[tuple[str, MessageQueue], int] = field(default_factory=dict)
+    members: Mapping[str, Sequence[GroupMemberInfo]] = field(default_factory=dict)
+    """Members of the groups that were asked for."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """Masters that did not answer, with the reason: the rows of topics and groups lack their part."""
 
@@ -87,6 +90,70 @@ class ClusterRows:
     topics: Sequence[TopTopic] = ()
     groups: Sequence[TopGroup] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopPlace:
+    """A broker, a topic or a group: what `kind` says."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopQueue:
+    """A queue, for one of the groups that read it; without any, `group` is empty."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    stored_per_second: float | None
+    group: str = ""
+    lag_messages: int | None = None
+    consumed_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopInside:
+    """What a broker, topic or group consists of. `members` is None if they are unknown."""
+
+    queues: Sequence[TopQueue] = ()
+    members: Sequence[GroupMemberInfo] | None = None
+
+
+def inside_of(before: ClusterLook | None, now: ClusterLook, place: TopPlace) -> TopInside:
+    """The queues of a broker, topic or group, and the members of a group."""
+    readers: defaultdict[MessageQueue, list[str]] = defaultdict(list)
+    for group, offsets in now.offsets.items():
+        for queue in offsets:
+            readers[queue].append(group)
+    earlier = before or ClusterLook(now.at)
+    seconds = now.at - earlier.at
+    found = []
+    for queue, end in now.ends.items():
+        stored = _rate(_step(earlier.ends.get(queue), end), seconds)
+        for group in readers[queue] or [""]:
+            named = {"topic": queue.topic, "broker": queue.broker_name, "group": group}
+            if named[place.kind] != place.name:
+                continue
+            offset = now.committed.get((group, queue))
+            moved = _step(earlier.committed.get((group, queue)), offset)
+            found.append(
+                TopQueue(
+                    queue.topic,
+                    queue.broker_name,
+                    queue.queue_id,
+                    stored,
+                    group,
+                    None if offset is None else max(0, end - offset),
+                    _rate(moved, seconds),
+                )
+            )
+    return TopInside(found, now.members.get(place.name) if place.kind == "group" else None)
+
+
+def _step(before: int | None, now: int | None) -> int | None:
+    return None if before is None or now is None else max(0, now - before)
 
 
 def rows_of(before: ClusterLook | None, now: ClusterLook) -> ClusterRows:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from rich.live import Live
 
-from sparrowmq.cli.cluster.cluster_rows import ClusterLook, ClusterRows, rows_of
-from sparrowmq.cli.cluster.top_view import END, TopChoice, view
+from sparrowmq.cli.cluster.cluster_rows import ClusterLook, ClusterRows, inside_of, rows_of
+from sparrowmq.cli.cluster.top_view import DOWN, END, UP, TopChoice, open_view, places, view
 from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:
@@ -29,10 +29,13 @@ REDRAW_SECONDS: Final = 1.0
 """The screen is drawn again at least so often: its size may have changed."""
 KEYS_MAX: Final = 64
 """Keys that are taken at once."""
+ARROWS: Final = {"\x1b[A": UP, "\x1bOA": UP, "\x1b[B": DOWN, "\x1bOB": DOWN}
+"""What terminals send for the arrow keys."""
 
 
 class TopScreen:
-    """Shows a cluster until a key ends it. `look` measures the cluster, every `interval` seconds.
+    """Shows a cluster until a key ends it. `look` measures the cluster, every `interval` seconds, and the
+    members of the group that it gets, if any.
 
     The error of a later measurement is shown below the last figures, and it is repeated.
     """
@@ -40,7 +43,7 @@ class TopScreen:
     def __init__(
         self,
         console: Console,
-        look: Callable[[], Awaitable[ClusterLook]],
+        look: Callable[[str | None], Awaitable[ClusterLook]],
         interval: float,
         *,
         sleep: Sleep = asyncio.sleep,
@@ -51,13 +54,14 @@ class TopScreen:
         self._sleep = sleep
         self._choice = TopChoice()
         self._rows = ClusterRows()
+        self._looks: tuple[ClusterLook | None, ClusterLook] = None, ClusterLook(0.0)
         self._note: str | None = None
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Show it. Raises the error of the first measurement."""
-        first = await self._look()
-        self._rows = rows_of(None, first)
+        first = await self._look(None)
+        self._show(None, first)
         looking = asyncio.create_task(self._keep_looking(first))
         try:
             with (
@@ -76,8 +80,16 @@ class TopScreen:
 
     def _draw(self, live: Live) -> None:
         width, height = self._console.size
-        shown = view(self._rows, self._choice, width=width, height=height, note=self._note)
+        choice, note = self._choice, self._note
+        if choice.opened is None:
+            shown = view(self._rows, choice, width=width, height=height, note=note)
+        else:
+            inside = inside_of(*self._looks, choice.opened)
+            shown = open_view(inside, choice, width=width, height=height, note=note)
         live.update(shown, refresh=True)
+
+    def _show(self, before: ClusterLook | None, now: ClusterLook) -> None:
+        self._rows, self._looks = rows_of(before, now), (before, now)
 
     async def _something_new(self) -> None:
         with suppress(TimeoutError):
@@ -91,15 +103,17 @@ class TopScreen:
             if self._choice.is_paused:
                 continue
             try:
-                now = await self._look()
+                opened = self._choice.opened
+                now = await self._look(opened.name if opened and opened.kind == "group" else None)
             except SparrowError as error:
                 self._note = f"these figures are old: {error}"
             else:
-                self._rows, self._note, before = rows_of(before, now), None, now
+                self._show(before, now)
+                self._note, before = None, now
             self._changed.set()
 
     def _press(self, key: str) -> None:
-        self._choice.press(key)
+        self._choice.press(key, places(self._rows, self._choice, self._console.height, self._note))
         self._changed.set()
 
 
@@ -122,7 +136,10 @@ def keys(press: Callable[[str], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
     def read() -> None:
-        for key in os.read(descriptor, KEYS_MAX).decode("ascii", "replace") or END:
+        text = os.read(descriptor, KEYS_MAX).decode("ascii", "replace") or END
+        for sent, key in ARROWS.items():
+            text = text.replace(sent, key)
+        for key in text:
             press(key)
 
     try:
