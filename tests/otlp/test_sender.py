@@ -228,7 +228,7 @@ def test_every_server_sends_its_metrics_as_a_broker_does(
             return
         stop = asyncio.Event()
         serve = serve_proxy if settings is ProxySettings else serve_coordinator
-        serving = asyncio.create_task(serve(wanted, stop, lambda where: None))
+        serving = asyncio.create_task(serve(wanted, stop, lambda where, metrics: None))
         await until(lambda: name in collector.metrics() or serving.done())
         stop.set()
         await serving

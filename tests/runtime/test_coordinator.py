@@ -90,7 +90,7 @@ def test_the_operators_port_is_open_while_it_runs(tmp_path: Path) -> None:
             metrics_prom_exporter_port=port,
         )
         stop, started = asyncio.Event(), asyncio.Event()
-        serving = asyncio.create_task(serve_coordinator(settings, stop, lambda where: started.set()))
+        serving = asyncio.create_task(serve_coordinator(settings, stop, lambda where, metrics: started.set()))
         await started.wait()
         assert '"ready": true' in await asyncio.to_thread(ask, "/ready")
         assert "\nsparrow_coordinator_database_answers{" in await asyncio.to_thread(ask, "/metrics")

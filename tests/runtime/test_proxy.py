@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from tests.proxy.rig import connected, message
@@ -36,6 +38,23 @@ def test_a_child_serves_until_it_is_no_longer_kept() -> None:
     with LocalCluster() as cluster:
         cluster.create_topic("made")
         run(main(cluster.namesrv))
+
+
+def test_a_child_has_a_port_for_operators_also_if_the_wanted_one_is_taken() -> None:
+    async def main(namesrv: str, taken: int) -> None:
+        said: list[str] = []
+        own = {"metricsExporterType": "PROM", "metricsPromExporterPort": str(taken)}
+        texts = {"namesrvAddr": namesrv, "listenPort": "0", **own}
+        keeping = asyncio.create_task(proxy.keep_child(texts, said.append, print))
+        _, line = await until(lambda: said if len(said) > 1 else [])
+        assert line.startswith("metrics      http://127.0.0.1:") and f":{taken}/" not in line
+        with await asyncio.to_thread(urlopen, line.split()[-1], timeout=20) as answer:
+            assert b"rocketmq_proxy_up{" in answer.read()
+        keeping.cancel()
+        await asyncio.wait([keeping])
+
+    with LocalCluster() as cluster, socket.create_server(("127.0.0.1", 0)) as listening:
+        run(main(cluster.namesrv, listening.getsockname()[1]))
 
 
 def test_a_child_that_cannot_start_says_why() -> None:

@@ -37,6 +37,12 @@ class Companion:
     hint: str
 
 
+def tell_metrics(answer: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    """Print the address of a child's operators' port, if it has one."""
+    if answer.get("metrics"):
+        say(f"metrics      http://{answer['metrics']}/metrics")
+
+
 async def keep_child(
     companion: Companion,
     texts: Mapping[str, str],

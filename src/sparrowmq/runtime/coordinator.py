@@ -77,9 +77,17 @@ def console_front(settings: CoordinatorSettings) -> Front | None:
 
 
 async def serve_coordinator(
-    settings: CoordinatorSettings, stop: asyncio.Event, ready: Callable[[Started], None]
+    settings: CoordinatorSettings,
+    stop: asyncio.Event,
+    ready: Callable[[Started, str | None], None],
+    *,
+    beside: bool = False,
 ) -> None:
-    """Run a coordinator until `stop` is set. Raises errors of its start, and the error that ends it."""
+    """Run a coordinator until `stop` is set; `ready` also gets the address of its operators' port.
+
+    One `beside` other servers takes any free port for operators if the wanted one is in use. Raises errors of
+    its start, and the error that ends it.
+    """
     from sparrowmq.coordinator.server import Coordinator
 
     allocator = Allocator()
@@ -90,8 +98,8 @@ async def serve_coordinator(
     interpreter = Interpreter()
     thawing = asyncio.create_task(interpreter.run())
     try:
-        async with operators_port(settings, lambda: coordinator.operated):
-            ready(await coordinator.start())
+        async with operators_port(settings, lambda: coordinator.operated, any_port=beside) as metrics:
+            ready(await coordinator.start(), metrics)
             interpreter.begin()
             assert coordinator.failed is not None
             ends: list[asyncio.Future[Any]] = [stopped, coordinator.failed]
@@ -114,7 +122,7 @@ def run_coordinator(settings: CoordinatorSettings, ready: Callable[[Started], No
     async def main() -> None:
         stop = asyncio.Event()
         on_stop_signals(asyncio.get_running_loop(), stop)
-        await serve_coordinator(settings, stop, ready)
+        await serve_coordinator(settings, stop, lambda started, _: ready(started))
 
     run(main())
 
@@ -130,6 +138,7 @@ async def keep_child(
 
     def show(answer: Mapping[str, Any]) -> None:
         introduce(answer["url"], answer["first_password"], say)
+        company.tell_metrics(answer, say)
 
     await company.keep_child(COMPANION, texts, show, complain, sleep=sleep)
 
@@ -141,7 +150,10 @@ async def _serve(
     await serve_coordinator(
         settings,
         stop,
-        lambda started: tell({"url": started.url, "first_password": started.first_password}),
+        lambda started, metrics: tell(
+            {"url": started.url, "first_password": started.first_password, "metrics": metrics}
+        ),
+        beside=True,
     )
 
 

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.clock import Clock, SystemClock
-from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.errors import ListenError, SettingsError
+from sparrowmq.core.settings.addresses import DEFAULT_ADDRESS
 from sparrowmq.core.settings.shared_rows import OTLP_GRPC
 from sparrowmq.core.settings.text import parse_headers
 from sparrowmq.runtime.extras import install_line
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         NameServerSettings,
         ProxySettings,
     )
+    from sparrowmq.httpd.operators import OperatorPort
     from sparrowmq.otlp.sender import MetricsSender
 
 OTLP_MODULE: Final = "opentelemetry.exporter.otlp.proto.grpc"
@@ -60,34 +62,53 @@ def metrics_sender(
     return MetricsSender(servers, target, series_max=settings.metrics_series_max, clock=clock)
 
 
+async def open_port(
+    settings: BrokerSettings | NameServerSettings | CoordinatorSettings | ProxySettings,
+    servers: Callable[[], Sequence[Operated]],
+    *,
+    any_port: bool,
+) -> OperatorPort:
+    """The started port for `/metrics`, `/health` and `/ready` of these servers. With `any_port` any free one
+    replaces one that is in use. Raises `ListenError`.
+    """
+    from sparrowmq.httpd.operators import OperatorPort
+
+    def made(number: int) -> OperatorPort:
+        host = settings.metrics_prom_exporter_host or DEFAULT_ADDRESS
+        return OperatorPort(servers, host=host, port=number, series_max=settings.metrics_series_max)
+
+    port = made(settings.metrics_prom_exporter_port)
+    try:
+        await port.start()
+    except ListenError:
+        if not any_port:
+            raise
+        port = made(0)
+        await port.start()
+    return port
+
+
 @asynccontextmanager
 async def operators_port(
-    settings: CoordinatorSettings | ProxySettings, operated: Callable[[], Operated]
-) -> AsyncIterator[None]:
+    settings: CoordinatorSettings | ProxySettings, operated: Callable[[], Operated], *, any_port: bool = False
+) -> AsyncIterator[str | None]:
     """Meanwhile serve `/metrics`, `/health` and `/ready` of a process with one server, or send its metrics to
-    a collector, if that is switched on. Raises `ListenError` and `SettingsError`.
+    a collector, if that is switched on. Gives the address of the port, if there is one. Raises `ListenError`
+    and `SettingsError`.
     """
     if settings.metrics_exporter_type == "DISABLE":
-        yield
+        yield None
         return
     if settings.metrics_exporter_type == OTLP_GRPC:
         sender = metrics_sender(settings, lambda: [operated()], SystemClock())
         sender.start()
         try:
-            yield
+            yield None
         finally:
             await sender.close()
         return
-    from sparrowmq.httpd.operators import OperatorPort
-
-    port = OperatorPort(
-        lambda: [operated()],
-        host=settings.metrics_prom_exporter_host,
-        port=settings.metrics_prom_exporter_port,
-        series_max=settings.metrics_series_max,
-    )
-    await port.start()
+    port = await open_port(settings, lambda: [operated()], any_port=any_port)
     try:
-        yield
+        yield port.address
     finally:
         await port.close()

@@ -44,8 +44,18 @@ def need_packages() -> None:
         raise SettingsError(f"the gRPC proxy needs {', '.join(missing())}; type: {INSTALL}")
 
 
-async def serve_proxy(settings: ProxySettings, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
-    """Run a proxy until `stop` is set; `ready` gets its address. Raises errors of its start."""
+async def serve_proxy(
+    settings: ProxySettings,
+    stop: asyncio.Event,
+    ready: Callable[[str, str | None], None],
+    *,
+    beside: bool = False,
+) -> None:
+    """Run a proxy until `stop` is set; `ready` gets its address and that of its operators' port.
+
+    One `beside` other servers takes any free port for operators if the wanted one is in use. Raises errors of
+    its start.
+    """
     from sparrowmq.proxy.server import Proxy
 
     proxy = Proxy(settings)
@@ -53,8 +63,8 @@ async def serve_proxy(settings: ProxySettings, stop: asyncio.Event, ready: Calla
     thawing = asyncio.create_task(interpreter.run())
     try:
         await proxy.start()
-        async with operators_port(settings, lambda: proxy.operated):
-            ready(proxy.address)
+        async with operators_port(settings, lambda: proxy.operated, any_port=beside) as metrics:
+            ready(proxy.address, metrics)
             interpreter.begin()
             await stop.wait()
     finally:
@@ -72,7 +82,7 @@ def run_proxy(settings: ProxySettings, ready: Callable[[str], None], complain: C
         stop = asyncio.Event()
         on_stop_signals(asyncio.get_running_loop(), stop)
         if settings.processes == 1:
-            await serve_proxy(settings, stop, ready)
+            await serve_proxy(settings, stop, lambda address, _: ready(address))
         else:
             await _keep_until(stop, keep_children(settings, ready, complain))
 
@@ -132,6 +142,7 @@ async def keep_child(
 
     def show(answer: Mapping[str, Any]) -> None:
         say(f"gRPC proxy   {answer['address']}")
+        company.tell_metrics(answer, say)
 
     await company.keep_child(COMPANION, texts, show, complain)
 
@@ -141,7 +152,9 @@ async def _serve(
 ) -> None:
     raise_open_files_limit()
     settings, _ = load(ProxySettings, [Layer("proxy", texts)])
-    await serve_proxy(settings, stop, lambda address: tell({"address": address}))
+    await serve_proxy(
+        settings, stop, lambda address, metrics: tell({"address": address, "metrics": metrics}), beside=True
+    )
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.clock import Clock, SystemClock
-from sparrowmq.core.errors import InvalidStateError, ListenError
-from sparrowmq.core.settings.addresses import DEFAULT_ADDRESS
+from sparrowmq.core.errors import InvalidStateError
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.core.settings.shared_rows import OTLP_GRPC
 from sparrowmq.nameserver.registry import Registry
 from sparrowmq.nameserver.server import NameServer
-from sparrowmq.runtime.operators import metrics_sender
+from sparrowmq.runtime.operators import metrics_sender, open_port
 from sparrowmq.transport.tls import server_tls
 
 if TYPE_CHECKING:
@@ -128,23 +127,7 @@ class LocalServers:
             self._sender = metrics_sender(settings, self._operated, self._clock)
             self._sender.start()
             return
-        from sparrowmq.httpd.operators import OperatorPort
-
-        def made(number: int) -> OperatorPort:
-            host = settings.metrics_prom_exporter_host or DEFAULT_ADDRESS
-            return OperatorPort(
-                self._operated, host=host, port=number, series_max=settings.metrics_series_max
-            )
-
-        port = made(settings.metrics_prom_exporter_port)
-        try:
-            await port.start()
-        except ListenError:
-            if not self._any_metrics_port:
-                raise
-            port = made(0)
-            await port.start()
-        self._port = port
+        self._port = await open_port(settings, self._operated, any_port=self._any_metrics_port)
 
     def _operated(self) -> list[Operated]:
         return [one.operated for one in (self._nameserver, self._broker) if one is not None]

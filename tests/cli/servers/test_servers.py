@@ -75,6 +75,7 @@ def test_up_has_a_coordinator_beside_it_or_not(
     assert kept == [
         {
             "databaseUrl": f"sqlite:///{data}/coordinator.db",
+            "metricsExporterType": "PROM",
             "namesrvAddr": "127.0.0.1:5",
             "leaseTime": "20000",
             "listenPort": "0",
@@ -97,7 +98,11 @@ def test_up_has_a_grpc_proxy_beside_it_or_not(
     monkeypatch.setenv("SPARROW_PROXY_BIND_ADDRESS", "127.0.0.2")
     sparrow("up", "--no-coordinator", "--proxy-port", "0")
     run(beside[0](LISTENING))
-    assert kept == [{"namesrvAddr": "127.0.0.1:5", "bindAddress": "127.0.0.2", "listenPort": "0"}]
+    own = {"namesrvAddr": "127.0.0.1:5", "bindAddress": "127.0.0.2", "listenPort": "0"}
+    assert kept == [{"metricsExporterType": "PROM", **own}]
+    sparrow("up", "--no-coordinator", "--proxy-port", "0", "--no-metrics")
+    run(beside[1](LISTENING))
+    assert kept[1] == own
 
 
 def test_up_without_the_extra_says_so_in_one_line_and_runs_on(

@@ -168,8 +168,8 @@ def up(
     ns_settings, ns_warnings = nameserver_settings(ns_sources)
     settings, warnings = broker_settings(sources)
     beside = _company(
-        _coordinator_beside(root, coordinator_port) if coordinator else None,
-        _proxy_beside(proxy_port) if proxy else None,
+        _coordinator_beside(root, coordinator_port, metrics=metrics) if coordinator else None,
+        _proxy_beside(proxy_port, metrics=metrics) if proxy else None,
     )
     planned = plan_brokers(broker_texts(sources), settings, brokers, replicas)
     warnings += [*prepare_data(root), *stores_left_out(unserved_stores(settings, brokers))]
@@ -296,7 +296,12 @@ def _company(*wanted: Beside | None) -> Beside | None:
     return partial(all_beside, company) if company else None
 
 
-def _coordinator_beside(root: Path, port: int | None) -> Beside:
+def _metrics_beside(*, metrics: bool) -> dict[str, str]:
+    """Default settings of a companion of `sparrow up`."""
+    return {"metricsExporterType": "PROM"} if metrics else {}
+
+
+def _coordinator_beside(root: Path, port: int | None, *, metrics: bool) -> Beside:
     """A coroutine function for `run_servers` that keeps a coordinator running in a child process.
 
     Its settings are checked now, so that errors stop the start; the child gets them as text and parses them
@@ -307,6 +312,7 @@ def _coordinator_beside(root: Path, port: int | None) -> Beside:
     from sparrowmq.runtime.configure import COORDINATOR_PREFIX, Sources, coordinator_settings
 
     defaults = {"databaseUrl": f"sqlite:///{(root / 'coordinator.db').absolute()}"}
+    defaults |= _metrics_beside(metrics=metrics)
     given = from_environment(CoordinatorSettings, os.environ, COORDINATOR_PREFIX)
     options = options_given(listenPort=port)
     _, warnings = coordinator_settings(Sources(defaults=defaults, environment=os.environ, options=options))
@@ -323,15 +329,16 @@ def _coordinator_beside(root: Path, port: int | None) -> Beside:
     return beside
 
 
-def _proxy_beside(port: int | None) -> Beside:
+def _proxy_beside(port: int | None, *, metrics: bool) -> Beside:
     """The same for a gRPC proxy, which uses the name server that was started."""
     from sparrowmq.core.settings.servers import ProxySettings, from_environment
     from sparrowmq.runtime import proxy
     from sparrowmq.runtime.configure import PROXY_PREFIX, Sources, proxy_settings
 
+    defaults = _metrics_beside(metrics=metrics)
     given = from_environment(ProxySettings, os.environ, PROXY_PREFIX)
     options = options_given(listenPort=port)
-    _, warnings = proxy_settings(Sources(environment=os.environ, options=options))
+    _, warnings = proxy_settings(Sources(defaults=defaults, environment=os.environ, options=options))
     for warning in warnings:
         complain(f"warning: gRPC proxy: {warning}")
 
@@ -339,7 +346,7 @@ def _proxy_beside(port: int | None) -> Beside:
         if proxy.missing():
             say(f"gRPC proxy   not started; type: {proxy.INSTALL}")
             return
-        texts = {"namesrvAddr": str(where.nameserver), **given, **options}
+        texts = {**defaults, "namesrvAddr": str(where.nameserver), **given, **options}
         await proxy.keep_child(texts, partial(say, flush=True), complain)
 
     return beside
