@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import signal
 import subprocess
@@ -9,9 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support import until_sync
+from tests.support import run, until_sync
 
+from sparrowmq.core.clock import Sleep
+from sparrowmq.runtime import process as module
+from sparrowmq.runtime.allocator import Allocator
 from sparrowmq.runtime.process import raise_open_files_limit
+from sparrowmq.runtime.servers import Listening
 
 UP = [
     sys.executable,
@@ -73,6 +78,31 @@ def test_a_start_that_fails_is_one_line(tmp_path: Path) -> None:
     assert err.startswith("sparrow: ")
     assert len(err.splitlines()) == 1
     assert str(tmp_path) in err
+
+
+def test_servers_return_free_memory_while_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Noted(Allocator):
+        def begin(self) -> None:
+            done.append("begin")
+
+        async def run(self, sleep: Sleep = asyncio.sleep) -> None:
+            done.append("run")
+            stop.set()
+
+    class Servers:
+        async def start(self) -> Listening:
+            done.append("start")
+            return Listening(None, None, None)
+
+        async def close(self) -> None:
+            done.append("close")
+
+    stop = asyncio.Event()
+    monkeypatch.setattr(module, "Allocator", Noted)
+    run(module.serve(Servers(), stop, lambda listening: None))
+    assert done == ["begin", "start", "run", "close"]
 
 
 @pytest.mark.parametrize(

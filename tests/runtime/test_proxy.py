@@ -13,10 +13,12 @@ import pytest
 from tests.proxy.rig import connected, message
 from tests.support import run, until
 
+from sparrowmq.core.clock import Sleep
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.servers import Layer, ProxySettings, load
 from sparrowmq.proxy.definition.messages import Code
 from sparrowmq.runtime import company, proxy
+from sparrowmq.runtime.allocator import Allocator
 from sparrowmq.runtime.configure import Sources, proxy_settings
 from sparrowmq.testing import LocalCluster
 
@@ -66,6 +68,26 @@ def test_a_child_that_cannot_start_says_why() -> None:
         assert troubles[0].startswith("the gRPC proxy did not start: 256.0.0.1:0 is not an address")
 
     run(main())
+
+
+def test_free_memory_is_returned_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    stop = asyncio.Event()
+
+    class Noted(Allocator):
+        def begin(self) -> None:
+            done.append("begin")
+
+        async def run(self, sleep: Sleep = asyncio.sleep) -> None:
+            done.append("run")
+
+    def ready(address: str) -> None:
+        done.append("ready")
+        stop.set()
+
+    monkeypatch.setattr(proxy, "Allocator", Noted)
+    run(proxy.serve_proxy(ProxySettings(listen_port=0, namesrv_addr="127.0.0.1:1"), stop, ready))
+    assert done == ["begin", "run", "ready"]
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

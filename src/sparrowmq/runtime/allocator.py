@@ -20,7 +20,7 @@ log = logging.getLogger("sparrowmq.runtime")
 
 ARENAS: Final = 2
 """Few are enough, because threads of a Python process seldom allocate at the same time."""
-TRIM_SECONDS: Final = 60.0
+TRIM_SECONDS: Final = 10.0
 _M_ARENA_MAX: Final = -8
 
 

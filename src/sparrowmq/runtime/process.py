@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.loops.event_loop import run
+from sparrowmq.runtime.allocator import Allocator
 from sparrowmq.runtime.interpreter import Interpreter
 from sparrowmq.runtime.logs import set_levels, set_up_logging
 from sparrowmq.runtime.servers import Listening, LocalServers
@@ -68,16 +69,20 @@ async def serve(
     `beside` is started after them and ended before them; the servers continue even if it fails.
     """
     raise_open_files_limit()
+    allocator = Allocator()
+    allocator.begin()
     listening = await servers.start()
     ready(listening)
     company = asyncio.create_task(beside(listening)) if beside else None
     interpreter = Interpreter()
     interpreter.begin()
     thawing = asyncio.create_task(interpreter.run())
+    trimming = asyncio.create_task(allocator.run())
     try:
         await stop.wait()
     finally:
         thawing.cancel()
+        trimming.cancel()
         if company is not None:
             company.cancel()
             await asyncio.wait([company])

@@ -12,6 +12,7 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.servers import Layer, ProxySettings, load
 from sparrowmq.core.settings.shared_rows import OTLP_GRPC
 from sparrowmq.runtime import company
+from sparrowmq.runtime.allocator import Allocator
 from sparrowmq.runtime.company import Companion
 from sparrowmq.runtime.extras import install_line
 from sparrowmq.runtime.interpreter import Interpreter
@@ -58,6 +59,9 @@ async def serve_proxy(
     """
     from sparrowmq.proxy.server import Proxy
 
+    allocator = Allocator()
+    allocator.begin()
+    trimming = asyncio.create_task(allocator.run())
     proxy = Proxy(settings)
     interpreter = Interpreter()
     thawing = asyncio.create_task(interpreter.run())
@@ -69,6 +73,7 @@ async def serve_proxy(
             await stop.wait()
     finally:
         thawing.cancel()
+        trimming.cancel()
         await proxy.close()
         interpreter.end()
 
