@@ -16,7 +16,7 @@ from tests.support import run, until
 
 from sparrowmq.core.errors import ListenError
 from sparrowmq.core.figures.exposition import Aside, Exposition, Family, labels
-from sparrowmq.httpd.operators import TEXTS_MAX, OperatorPort, OperatorProtocol
+from sparrowmq.httpd.operators import CHUNK_BYTES, TEXTS_MAX, OperatorApp, OperatorPort, OperatorProtocol
 
 
 class Node:
@@ -118,6 +118,25 @@ def test_work_for_another_thread_is_done_there(monkeypatch: pytest.MonkeyPatch) 
             here = threading.get_ident()
             assert (threads["loop"], threads["after"]) == (here, here)
             assert threads["work"] == threads["text"] != here
+
+    run(main())
+
+
+def test_a_large_text_is_sent_in_few_chunks() -> None:
+    async def main() -> None:
+        sent: list[int] = []
+
+        async def send(message: Any) -> None:
+            sent.append(len(message.get("body", b"")))
+
+        async def receive() -> Any:
+            return {"type": "http.request"}
+
+        app = OperatorApp(lambda: [Node(20_000, "x" * 40)], series_max=20_000)
+        await app({"type": "http", "method": "GET", "path": "/metrics", "headers": []}, receive, send)
+        app.close()
+        assert sum(sent) > 20_000 * 40
+        assert sum(size > 0 for size in sent) <= sum(sent) / CHUNK_BYTES + 1
 
     run(main())
 

@@ -35,6 +35,8 @@ log = logging.getLogger("sparrowmq.operators")
 CONNECTIONS_MAX: Final = 32
 TEXTS_MAX: Final = 4
 """Answers to `/metrics` that are sent at a time; a further request gets 503."""
+CHUNK_BYTES: Final = 256 * 1024
+"""Answers are sent in chunks of about this many bytes: many small ones would take much of the loop's time."""
 REQUEST_SECONDS: Final = 10.0
 """Time to read an answer, which is Prometheus' default time limit; then the connection is closed."""
 HEAD_SECONDS: Final = 5.0
@@ -141,7 +143,10 @@ class OperatorApp:
 
 def _rendering(into: Exposition, chunks: list[bytes], *, openmetrics: bool) -> Iterator[None]:
     for chunk in into.rendering(openmetrics=openmetrics):
-        chunks.append(chunk)
+        if chunks and len(chunks[-1]) < CHUNK_BYTES:
+            chunks[-1] += chunk
+        else:
+            chunks.append(chunk)
         yield
 
 
