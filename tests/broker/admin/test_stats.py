@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from tests.store.rig import ManualClock, append, open_store
 
 from sparrowmq.broker.admin import stats as module
-from sparrowmq.broker.admin.stats import BrokerStats, Item, StatsSnapshot, rates, sizes_of
+from sparrowmq.broker.admin.stats import BrokerStats, Item, rates, sizes_of
 from sparrowmq.core.errors import StoreBusyError
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -119,7 +120,7 @@ def test_minute_hour_and_day_statistics_cover_their_periods(rig: Rig) -> None:
     for item in (found.stats_minute, found.stats_hour, found.stats_day):
         assert item.tps == pytest.approx(0.1)
     kept = rig.stats._items["TOPIC_PUT_NUMS", "T"]
-    assert (len(kept.minute), len(kept.hour), len(kept.day)) == (7, 7, 25)
+    assert [len(each) // 3 for each in (kept.minute, kept.hour, kept.day)] == [7, 7, 25]
 
 
 def test_messages_from_before_the_start_are_not_counted(tmp_path: Path) -> None:
@@ -186,9 +187,19 @@ def test_sizes_over_several_files_are_counted(rig: Rig) -> None:
 def test_rates_without_data_are_zero() -> None:
     item = Item()
     assert rates(item.minute).sum == 0
-    item.minute.append(StatsSnapshot(5, 1, 1))
-    item.minute.append(StatsSnapshot(5, 1, 1))
+    item.minute.extend((5, 1, 1))
+    item.minute.extend((5, 1, 1))
     assert (rates(item.minute).tps, rates(item.minute).avgpt) == (0.0, 0.0)
+
+
+def test_statistics_of_an_item_take_little_memory(rig: Rig) -> None:
+    """There may be 100,000 items, each with the samples of a day."""
+    rig.stats.count("SNDBCK_PUT_NUMS", "T@g")
+    rig.wait(86_400 + 3_600)
+    item = rig.stats.items()["SNDBCK_PUT_NUMS", "T@g"]
+    spans = (item.minute, item.hour, item.day)
+    assert [len(span) for span in spans] == [3 * 7, 3 * 7, 3 * 25]
+    assert sum(map(sys.getsizeof, (item, *spans))) < 2000
 
 
 def test_statistics_of_deleted_topics_are_removed_and_make_room(

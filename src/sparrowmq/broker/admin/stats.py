@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import StoreBusyError
 from sparrowmq.core.figures.histogram import Histogram
@@ -52,14 +51,12 @@ PIECE_PULLS: Final = 20
 
 _ENTRY_INTS: Final = ENTRY_BYTES // 4
 _SIZE_INT: Final = 2
+_NUMBERS: Final = 3
+"""Numbers of one sample."""
 
 
-class StatsSnapshot(NamedTuple):
-    """The counters of an item at one time, epoch ms."""
-
-    at_ms: int
-    times: int
-    value: int
+def _no_samples() -> array[int]:
+    return array("q")
 
 
 @dataclass(slots=True)
@@ -68,9 +65,11 @@ class Item:
 
     times: int = 0
     value: int = 0
-    minute: deque[StatsSnapshot] = field(default_factory=lambda: deque(maxlen=MINUTE_SAMPLES))
-    hour: deque[StatsSnapshot] = field(default_factory=lambda: deque(maxlen=HOUR_SAMPLES))
-    day: deque[StatsSnapshot] = field(default_factory=lambda: deque(maxlen=DAY_SAMPLES))
+    minute: array[int] = field(default_factory=_no_samples)
+    """Samples of the last minute, the oldest first: the time (epoch ms), `times` and `value` of each. There
+    may be 100,000 items, and arrays take much less memory than objects."""
+    hour: array[int] = field(default_factory=_no_samples)
+    day: array[int] = field(default_factory=_no_samples)
 
     def add(self, value: int, times: int) -> None:
         """Add to the counters."""
@@ -78,12 +77,19 @@ class Item:
         self.times += times
 
 
-def rates(samples: deque[StatsSnapshot]) -> BrokerStatsItem:
+def keep(samples: array[int], sample: tuple[int, int, int], most: int) -> None:
+    """Add a sample to those of an item, and drop the oldest if there are more than `most`."""
+    samples.extend(sample)
+    if len(samples) > most * _NUMBERS:
+        del samples[:_NUMBERS]
+
+
+def rates(samples: array[int]) -> BrokerStatsItem:
     """Sum, rate and average between the first and the last of the samples."""
     if not samples:
         return BrokerStatsItem()
-    first, last = samples[0], samples[-1]
-    total, times, passed = last.value - first.value, last.times - first.times, last.at_ms - first.at_ms
+    (begin_ms, begin_times, begin), (end_ms, end_times, end) = samples[:_NUMBERS], samples[-_NUMBERS:]
+    total, times, passed = end - begin, end_times - begin_times, end_ms - begin_ms
     return BrokerStatsItem(
         sum=total,
         tps=total * 1000 / passed if passed > 0 else 0.0,
@@ -278,14 +284,14 @@ class BrokerStats:
         steps, rest = divmod(number, SAMPLES_AN_HOUR_STEP)
         for item in list(self._items.values()):
             yield
-            snapshot = StatsSnapshot(now_ms, item.times, item.value)
+            sample = now_ms, item.times, item.value
             if not item.minute:
-                item.minute.append(StatsSnapshot(now_ms - int(SAMPLE_SECONDS * 1000), 0, 0))
-            item.minute.append(snapshot)
+                item.minute.extend((now_ms - int(SAMPLE_SECONDS * 1000), 0, 0))
+            keep(item.minute, sample, MINUTE_SAMPLES)
             if rest == 0 or not item.hour:
-                item.hour.append(snapshot)
+                keep(item.hour, sample, HOUR_SAMPLES)
             if (rest == 0 and steps % HOUR_STEPS_A_DAY_STEP == 0) or not item.day:
-                item.day.append(snapshot)
+                keep(item.day, sample, DAY_SAMPLES)
 
     def _date(self) -> date:
         return date.fromtimestamp(self._clock.now_ms() / 1000)
