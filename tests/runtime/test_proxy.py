@@ -81,7 +81,7 @@ def test_free_memory_is_returned_while_it_runs(monkeypatch: pytest.MonkeyPatch) 
         async def run(self, sleep: Sleep = asyncio.sleep) -> None:
             done.append("run")
 
-    def ready(address: str) -> None:
+    def ready(address: str, operators: str | None) -> None:
         done.append("ready")
         stop.set()
 

@@ -60,7 +60,7 @@ async def _expire(acts: Acts) -> None:
 
 async def _begins(acts: Acts) -> dict[Place, int]:
     """The first offset of each queue."""
-    statuses = [status for topic in acts.queues for status in await acts.admin.topic_status(topic)]
+    statuses = [status for topic in acts.queues for status in await acts.admin.topics.status(topic)]
     return {(status.queue.topic, status.queue.queue_id): status.min_offset for status in statuses}
 
 

@@ -135,7 +135,7 @@ class ClusterWatch:
         """The members of a group by client id; those of several brokers are the same ones."""
         if group is None:
             return {}
-        found = await gathered({group: partial(self._admin.group_members, group)})
+        found = await gathered({group: partial(self._admin.groups.members, group)})
         return {
             name: sorted(
                 {one.client_id: one for members in told.values() for one in members}.values(),
