@@ -19,7 +19,7 @@ from sparrowmq.broker.housekeeping.unread import UnreadDeletions
 from sparrowmq.broker.pop.revive import Reviver
 from sparrowmq.broker.tables.topics import Topic
 
-WALKS = 200 if LONG else 9
+WALKS = 200 if LONG else 12
 """Of each kind."""
 
 

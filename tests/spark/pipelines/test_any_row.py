@@ -31,7 +31,7 @@ from sparrowmq.spark.pipelines.common import reading
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SEEDS: Final = range(8 if os.environ.get("SPARROW_TEST_TIER") == "full" else 1)
+SEEDS: Final = range(16 if os.environ.get("SPARROW_TEST_TIER") == "full" else 1)
 COLUMNS: Final = 16
 ROWS: Final = 12
 ARCHIVED: Final = 3
