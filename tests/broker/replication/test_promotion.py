@@ -188,7 +188,7 @@ def test_available_master_hands_over_its_log_despite_other_warnings(
                 async def doubted(address: str) -> PromotionPlan:
                     return dataclasses.replace(plan, doubts=("another replica is silent",))
 
-                monkeypatch.setattr(tool, "promotion_plan", doubted)
+                monkeypatch.setattr(tool.replicas, "plan", doubted)
                 task = asyncio.create_task(tool.replicas.promote(second.address, unclean=True))
                 await until(lambda: first.parts.reign.is_paused)
                 transport.resume_reading()
