@@ -25,6 +25,7 @@ HOLDS: Final = (
     Column("hold_hours", "number"),
     Column("size_max", "bytes"),
     Column("why"),
+    Column("release", link=lambda row: row["link"]),
 )
 FENCES: Final = (
     Column("topic", filtered=True, link=lambda row: at("topics", row["topic"])),
@@ -51,11 +52,18 @@ async def holds(visit: Visit) -> Values:
             "oldest_ms": one["oldest_ms"] or 0,
             "why": one["overrun"] or "–",
         }
+        | _release_link(visit, one["topic"])
         for one in found
         if topic in (None, one["topic"])
     ]
     empty = "empty.holds" if topic is None else "empty.not-held"
     return {"table": await visit.table("holds", HOLDS, rows, sort="topic", empty=empty)}
+
+
+def _release_link(visit: Visit, topic: str) -> Values:
+    if not visit.may(RoleRight.OPERATE, ("topic", topic)):
+        return {"release": "", "link": ""}
+    return {"release": visit.words("do.release-hold"), "link": at("topics", topic, "release-hold")}
 
 
 async def fences(visit: Visit) -> Values:
@@ -100,11 +108,9 @@ def _listed(names: list[str]) -> str:
 
 
 def links(visit: Visit) -> Sequence[tuple[str, str]]:
-    """The forms of a topic's hold that its page offers."""
+    """The form of a topic's hold; the hold itself leads to the form that releases it."""
     name = visit.named("topic")
-    if not visit.may(RoleRight.OPERATE, ("topic", name)):
-        return ()
-    return [(f"do.{one}", at("topics", name, one)) for one in ("hold", "release-hold")]
+    return [("do.hold", at("topics", name, "hold"))] if visit.may(RoleRight.OPERATE, ("topic", name)) else []
 
 
 async def _held(visit: Visit) -> list[Mapping[str, Any]]:
