@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from sparrowmq.cli import start
 from sparrowmq.cli.base import identity
-from sparrowmq.cli.base.common import complain, say
+from sparrowmq.cli.base.common import Namesrv, complain, say
 from sparrowmq.cli.tree import CommandTable
 from sparrowmq.core.errors import SparrowError
 
@@ -27,6 +27,10 @@ class Commands(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**{**given, "commands": CommandTable()})
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the options of the connection from wherever they are."""
+        return super().parse_args(ctx, identity.before_command(args))
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names, by subject; unlike in the base class, none is loaded for it."""
@@ -76,6 +80,7 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    namesrv: Namesrv = None,
     access_key: identity.AccessKey = None,
     secret_key: identity.SecretKey = None,
     tools: identity.Tools = None,
@@ -84,7 +89,7 @@ def _options(
     tls_cert: identity.TlsCert = None,
     tls_key: identity.TlsKey = None,
 ) -> None:
-    identity.assume(os.environ, access_key, secret_key, tools, tls, tls_ca, tls_cert, tls_key)
+    identity.assume(os.environ, namesrv, access_key, secret_key, tools, tls, tls_ca, tls_cert, tls_key)
     from sparrowmq.runtime.logs import set_up_logging
 
     set_up_logging()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import about
+from typer.main import get_command
 
 from sparrowmq.cli.base.common import UsageError
-from sparrowmq.cli.base.identity import assume, read_tools
+from sparrowmq.cli.base.identity import TAKES_VALUE, assume, before_command, read_tools
+from sparrowmq.cli.main import app
 
 
 def given(
@@ -20,15 +24,17 @@ def given(
     tls_ca: Path | None = None,
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
+    namesrv: str | None = None,
 ) -> dict[str, str]:
     environment = {"SPARROW_ACCESS_KEY": "before"}
-    assume(environment, access_key, secret_key, tools, tls, tls_ca, tls_cert, tls_key)
+    assume(environment, namesrv, access_key, secret_key, tools, tls, tls_ca, tls_cert, tls_key)
     return environment
 
 
 def test_options_become_the_environment_of_clients() -> None:
     assert given() == {"SPARROW_ACCESS_KEY": "before"}
     assert given("alice", "s") == {"SPARROW_ACCESS_KEY": "alice", "SPARROW_SECRET_KEY": "s"}
+    assert given(namesrv="a:1;b:1")["SPARROW_NAMESRV"] == "a:1;b:1"
     assert given(tls=True)["SPARROW_CLIENT_TLS"] == "true"
     assert given(tls_ca=Path("ca.pem")) == {
         "SPARROW_ACCESS_KEY": "before",
@@ -41,6 +47,35 @@ def test_options_become_the_environment_of_clients() -> None:
         "SPARROW_CLIENT_TLS_CERT": "c.pem",
         "SPARROW_CLIENT_TLS_KEY": "c.key",
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("topic list --tls", "--tls topic list"),
+        ("topic list --tls-ca ca.pem --json", "--tls-ca ca.pem topic list --json"),
+        ("send T --access-key=a body --secret-key b", "--access-key=a --secret-key b send T body"),
+        ("serve T --tls -- program --tls", "--tls serve T -- program --tls"),
+        ("topic list -n a:1", "topic list -n a:1"),
+        ("topic list --tools", "--tools topic list"),
+    ],
+)
+def test_options_may_follow_the_command(given: str, taken: str) -> None:
+    assert before_command(given.split()) == taken.split()
+
+
+def test_no_command_has_an_option_of_the_connection_itself() -> None:
+    """One that did would lose it to the connection."""
+
+    def look(command: Any, path: str) -> Iterator[str]:
+        for inner, found in getattr(command, "commands", {}).items():
+            taken = {name for one in found.params for name in getattr(one, "opts", ())} & TAKES_VALUE.keys()
+            yield from (f"{path} {inner} {name}" for name in taken)
+            yield from look(found, f"{path} {inner}")
+
+    assert list(look(get_command(app), "sparrow")) == []
+    of_app = {name for one in get_command(app).params for name in one.opts}
+    assert of_app >= TAKES_VALUE.keys()
 
 
 def test_a_secret_on_the_command_line_is_warned_of_once(

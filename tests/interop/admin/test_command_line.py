@@ -203,10 +203,10 @@ def test_what_operators_do_without_a_coordinator(
     assert sparrow.rows("kv", "list", name) == [{"key": "value"}]
     sparrow("kv", "delete", name, "key")
 
-    (found,) = sparrow.rows("broker", "config", "broker-a")
+    (found,) = sparrow.rows("broker", "config", "get", "broker-a")
     kept = found["fileReservedTime"]
-    assert sparrow.rows("broker", "config", "broker-a", "fileReservedTime=71") == [{"fileReservedTime": "71"}]
-    sparrow("broker", "config", "broker-a", f"fileReservedTime={kept}")
+    assert sparrow.rows("broker", "config", "set", "broker-a", "fileReservedTime=71") == [{"fileReservedTime": "71"}]
+    sparrow("broker", "config", "set", "broker-a", f"fileReservedTime={kept}")
     assert sparrow.rows("broker", "clean", "broker-a")[0]["cleaned"] == ["files", "queues", "topics"]
     (spent,) = sparrow.rows("broker", "ping", "broker-a", "--count", "2")
     assert spent["sent"] == 2

@@ -1,12 +1,14 @@
-"""Credentials and TLS for brokers: options before the command's name.
+"""The connection to a cluster: options of every command, before its name or after it.
 
-They set the environment variables that clients read: `SPARROW_ACCESS_KEY`, `SPARROW_SECRET_KEY`,
-`SPARROW_CLIENT_TLS` and others. Setting the variables directly keeps secrets out of the list of processes.
+They set the environment variables that clients read: `SPARROW_NAMESRV`, `SPARROW_ACCESS_KEY`,
+`SPARROW_SECRET_KEY`, `SPARROW_CLIENT_TLS` and others. Setting the variables directly keeps secrets out of the
+list of processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -34,8 +36,39 @@ TlsKey = Annotated[
 ]
 
 
+TAKES_VALUE: Final = {
+    "--access-key": True,
+    "--secret-key": True,
+    "--tools": True,
+    "--tls": False,
+    "--tls-ca": True,
+    "--tls-cert": True,
+    "--tls-key": True,
+}
+"""The options that no command has itself, so that they may come after its name."""
+
+
+def before_command(arguments: Sequence[str]) -> list[str]:
+    """The same arguments with these options first. What follows `--` stays: it is for another program."""
+    first: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if word == "--":
+            rest += [word, *words]
+        elif name in TAKES_VALUE:
+            first.append(word)
+            if TAKES_VALUE[name] and not equals:
+                first += islice(words, 1)
+        else:
+            rest.append(word)
+    return first + rest
+
+
 def assume(
     environment: MutableMapping[str, str],
+    namesrv: str | None,
     access_key: str | None,
     secret_key: str | None,
     tools: Path | None,
@@ -54,6 +87,7 @@ def assume(
         from_file = read_tools(tools)
         access_key, secret_key = access_key or from_file[0], secret_key or from_file[1]
     given = {
+        "SPARROW_NAMESRV": namesrv,
         "SPARROW_ACCESS_KEY": access_key,
         "SPARROW_SECRET_KEY": secret_key,
         "SPARROW_CLIENT_TLS": "true" if tls or tls_ca or tls_cert or tls_key else None,

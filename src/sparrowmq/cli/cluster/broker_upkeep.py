@@ -24,35 +24,55 @@ BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Name of the b
 PING_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
-def config(
+config_app = typer.Typer(help="Settings of a running broker: get, set.", no_args_is_help=True)
+
+
+@config_app.command("get")
+def get_config(
     broker: Broker,
-    changes: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME=VALUE…", help="Settings to change; none: show.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Settings; none: all.")] = None,
     namesrv: Namesrv = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all settings of a broker except passwords, or change some until it stops.
+    """Show settings of a broker, without passwords."""
+    found = run(_config(namesrv, broker, {}))
+    if unknown := sorted(set(names or ()) - found.keys()):
+        raise UsageError(f"{broker} has no setting {', '.join(unknown)}", what="setting", value=unknown)
+    _show_config({name: found[name] for name in names or found}, as_json)
+
+
+@config_app.command("set")
+def set_config(
+    broker: Broker,
+    changes: Annotated[list[str], typer.Argument(metavar="NAME=VALUE…", help="Settings to change.")],
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change settings of a broker until it stops. All of them change, or none.
 
     A broker of SparrowMQ refuses those that need a restart. A coordinator's `sparrow broker set` writes its
     audit log, too.
     """
-    wanted = dict(_pair(text) for text in changes or ())
+    wanted = dict(_pair(text) for text in changes)
+    found = run(_config(namesrv, broker, wanted))
+    _show_config({name: found.get(name, "") for name in wanted}, as_json)
 
-    async def work() -> dict[str, str]:
-        from sparrowmq import aio
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            if wanted:
-                await admin.brokers.set_settings(broker, wanted)
-            found = without_secrets(await admin.brokers.settings(broker))
-            return {name: found.get(name, "") for name in wanted} if wanted else found
+async def _config(namesrv: str | None, broker: str, changes: dict[str, str]) -> dict[str, str]:
+    """Make the changes; all settings after them, without passwords."""
+    from sparrowmq import aio
 
-    found = dict(sorted(run(work()).items()))
+    async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+        if changes:
+            await admin.brokers.set_settings(broker, changes)
+        return without_secrets(await admin.brokers.settings(broker))
+
+
+def _show_config(found: dict[str, str], as_json: bool) -> None:
     if as_json:
-        print_json(found)
+        print_json(dict(sorted(found.items())))
     else:
-        print_table(("setting", "value"), list(found.items()))
+        print_table(("setting", "value"), sorted(found.items()))
 
 
 def _pair(text: str) -> tuple[str, str]:
