@@ -29,9 +29,14 @@ HEAD: Final = "head"
 
 
 @cache
+def revisions() -> frozenset[str]:
+    """The revisions that this release can migrate: those in the names of the migrations' files."""
+    return frozenset(path.stem[1:5] for path in (HOME / "versions").glob("v*.py"))
+
+
 def newest() -> str:
-    """The revision of this release's tables: that in the name of the last migration's file."""
-    return max(path.stem[1:5] for path in (HOME / "versions").glob("v*.py"))
+    """The revision of this release's tables."""
+    return max(revisions())
 
 
 def current(connection: Connection) -> str | None:
@@ -70,22 +75,20 @@ def downgrade(database: Database, revision: str) -> str:
 def _migrate(database: Database, revision: str, *, down: bool) -> str:
     from alembic import command
     from alembic.config import Config
-    from alembic.script import ScriptDirectory
     from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(HOME).replace("%", "%%"))
     with _writing(database) as connection, _alone(connection, database):
         found = current(connection)
-        known = {script.revision for script in ScriptDirectory(str(HOME)).walk_revisions()}
-        if found is not None and found not in known:
+        if found is not None and found not in revisions():
             raise _different(database, found)
         config.attributes["connection"] = connection
         try:
             (command.downgrade if down else command.upgrade)(config, revision)
         except CommandError as error:
             raise DatabaseVersionError(
-                f"there is no revision {revision!r}: {error}; known: {sorted(known)}",
+                f"there is no revision {revision!r}: {error}; known: {sorted(revisions())}",
                 value=revision,
                 limit=newest(),
             ) from error
@@ -97,6 +100,11 @@ def _migrate(database: Database, revision: str, *, down: bool) -> str:
 def _different(database: Database, found: str | None) -> DatabaseVersionError:
     if found is None:
         text = f"the database {database.where} has no tables yet; type: sparrow coordinator migrate"
+    elif found < min(revisions()):
+        text = (
+            f"the database {database.where} has tables of a development version, revision {found}; releases "
+            f"begin at revision {min(revisions())}. Start the coordinator with an empty database"
+        )
     elif found < newest():
         text = (
             f"the database {database.where} has tables of revision {found}, this release needs {newest()}; "

@@ -31,7 +31,7 @@ metadata = MetaData()
 
 def name_type(chars: int = NAME_CHARS) -> TypeEngine[str]:
     """Text that is compared by every character. MySQL's default collations treat `A`, and `a` with a trailing
-    blank, as equal to `a`. Migration 0006 sets another collation, which has a different name in MariaDB.
+    blank, as equal to `a`. The migration sets another collation, which has a different name in MariaDB.
     """
     return String(chars).with_variant(mysql.VARCHAR(chars, charset="utf8mb4"), "mysql")
 
