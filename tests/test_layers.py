@@ -219,9 +219,6 @@ COMMON = frozenset({"Entry", "Kind", "Plan", "Progress", "Refused", "Rules", "Se
 """Words that many things could be called: each names one class at most."""
 GENERATED = {"sync_generated.py"}
 TWINS = {
-    "Admin": "what Spark's look-ups need of the client's `Admin`, as a protocol",
-    "Consumer": "what they need of the client's `PullConsumer`",
-    "ClusterInfo": "what they need of the cluster that `Admin` tells",
     "DeliveredMessage": "a public name; the synchronous class stands around the asyncio one",
     "StoreSettings": "a public name of the pipelines; the store has settings of its own",
 }

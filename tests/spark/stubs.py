@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 from tests.columnar.records import record
 
@@ -172,19 +172,27 @@ class StubBroker:
         self._check(queue, -1)
         self.commits[queue] = offset
 
-    async def group_members(self, group: str) -> dict[str, list[StubMember]]:
+    async def admin(self) -> SimpleNamespace:
+        """The methods of `aio.Admin` that queries call."""
+        return SimpleNamespace(
+            topics=SimpleNamespace(list=self._topic_list),
+            brokers=SimpleNamespace(cluster_info=self._cluster_info),
+            groups=SimpleNamespace(members=self._group_members),
+        )
+
+    async def _group_members(self, group: str) -> dict[str, list[SimpleNamespace]]:
         self._check(next(iter(self.queues_)), -1)
         self.calls += 1
-        return {"stub:2": [StubMember(name) for name in self.members]}
+        return {"stub:2": [SimpleNamespace(client_id=name) for name in self.members]}
 
-    async def topic_list(self, *, system: bool = False) -> list[str]:
+    async def _topic_list(self, *, system: bool = False) -> list[str]:
         self.calls += 1
         hidden = ("%RETRY%", "%DLQ%")
         return sorted({queue.topic for queue in self.queues_ if system or not queue.topic.startswith(hidden)})
 
-    async def cluster_info(self) -> StubCluster:
+    async def _cluster_info(self) -> SimpleNamespace:
         self.calls += 1
-        return StubCluster({"broker-a": self, "broker-b": self}.keys() - self.brokers_away)
+        return SimpleNamespace(brokers={"broker-a", "broker-b"} - self.brokers_away)
 
 
 def many_queues() -> tuple[StubBroker, list[MessageQueue]]:
@@ -192,21 +200,3 @@ def many_queues() -> tuple[StubBroker, list[MessageQueue]]:
     stored = StubQueue([record(0), record(1)])
     queues = [MessageQueue("t", "broker-a", queue_id) for queue_id in range(10_000)]
     return StubBroker(dict.fromkeys(queues, stored)), queues
-
-
-@dataclass
-class StubCluster:
-    """The brokers there are."""
-
-    names: AbstractSet[str]
-
-    @property
-    def brokers(self) -> dict[str, object]:
-        return dict.fromkeys(self.names)
-
-
-@dataclass
-class StubMember:
-    """Somebody in a group."""
-
-    client_id: str

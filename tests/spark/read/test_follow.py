@@ -42,7 +42,7 @@ class World:
 
     def restart(self) -> None:
         """Another driver's follower, which knows nothing yet."""
-        self.lookup = Lookup(self.broker, self.broker, self.options, lambda: self.time)
+        self.lookup = Lookup(self.broker, self.broker.admin, self.options, lambda: self.time)
         self.follower = Follower(self.ask, self.options, lambda: self.time, lambda: self.clock)
 
     def ask(self, question: Callable[[Lookup], Awaitable[T]], timeout: float) -> T:
@@ -614,7 +614,7 @@ def test_a_topic_made_again_that_passed_the_place_meanwhile_is_found_at_the_next
     assert len(warnings_of(caplog)) == 1
     careful = World()
     careful.broker, careful.clock = world.broker, world.clock
-    careful.lookup = Lookup(careful.broker, careful.broker, careful.options, lambda: careful.time)
+    careful.lookup = Lookup(careful.broker, careful.broker.admin, careful.options, lambda: careful.time)
     with pytest.raises(DataLossError, check=about(value=OffsetReset(queue, 3, 0, count, recreated=True))):
         careful.latest(start)
 
@@ -646,7 +646,7 @@ def test_a_batch_that_runs_again_reads_nothing_of_a_topic_made_again(
     assert following == ([Span(queue, 0, count)] if count else []) and other in end.queues
     careful = World()
     careful.broker, careful.clock = world.broker, world.clock
-    careful.lookup = Lookup(careful.broker, careful.broker, careful.options, lambda: careful.time)
+    careful.lookup = Lookup(careful.broker, careful.broker.admin, careful.options, lambda: careful.time)
     lost = Span(queue, count, 3) if count < 3 else OffsetReset(queue, 3, 0, count, recreated=True)
     with pytest.raises(DataLossError, check=about(value=lost)):
         careful.follower.replaced(end, end)

@@ -33,7 +33,7 @@ class Query:
         self.start()
 
     def start(self) -> None:
-        lookup = Lookup(self.broker, self.broker, self.options)
+        lookup = Lookup(self.broker, self.broker.admin, self.options)
 
         def ask(question: Callable[[Lookup], Awaitable[T]], timeout: float) -> T:
             async def work() -> T:

@@ -32,7 +32,7 @@ OPTIONS = ReadOptions(name_server="stub:1", subscribe=("t",), retries=3, retry_i
 
 
 def _lookup(broker: StubBroker, **options: Any) -> Lookup:
-    return Lookup(broker, broker, replace(OPTIONS, **options))
+    return Lookup(broker, broker.admin, replace(OPTIONS, **options))
 
 
 def _broker() -> tuple[StubBroker, MessageQueue, MessageQueue]:
@@ -222,7 +222,7 @@ def test_ten_thousand_queues_are_asked_a_part_at_a_time() -> None:
 def test_queues_are_remembered_for_a_while() -> None:
     now = 1000.0
     broker, first, second = _broker()
-    lookup = Lookup(broker, broker, OPTIONS, lambda: now)
+    lookup = Lookup(broker, broker.admin, OPTIONS, lambda: now)
     assert run(lookup.queues()) == [first, second]
     third = broker.add(2, 1)
     assert run(lookup.queues()) == [first, second]

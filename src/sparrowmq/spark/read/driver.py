@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from sparrowmq.loops.event_loop import loop_thread
 from sparrowmq.spark.cluster import clients
 from sparrowmq.spark.options.table import ReadOptions
-from sparrowmq.spark.read.lookup import ClusterInfo, Lookup, Member
+from sparrowmq.spark.read.lookup import Lookup
 
 T = TypeVar("T")
-
-
-class _LaterAdmin:
-    """The admin client, loaded and started on first use."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
-
-    async def topic_list(self, *, system: bool = False) -> list[str]:
-        """Names of all topics."""
-        return await (await clients.admin(self._options)).topics.list(system=system)
-
-    async def cluster_info(self) -> ClusterInfo:
-        """The brokers that a name server knows."""
-        return await (await clients.admin(self._options)).brokers.cluster_info()
-
-    async def group_members(self, group: str) -> Mapping[str, Sequence[Member]]:
-        """The clients connected to each master that knows the group."""
-        return await (await clients.admin(self._options)).groups.members(group)
 
 
 class Driver:
@@ -44,7 +26,7 @@ class Driver:
         loop = loop_thread()
         if self._lookup is None:
             consumer = loop.run(clients.pull_consumer(self._options), timeout)
-            self._lookup = Lookup(consumer, _LaterAdmin(self._options), self._options)
+            self._lookup = Lookup(consumer, partial(clients.admin, self._options), self._options)
         lookup = self._lookup
 
         async def work() -> T:

@@ -18,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparrowmq import aio
 from sparrowmq.columnar.arrays import texts
 from sparrowmq.columnar.decode import DecodedBatch, decode_batches
 from sparrowmq.columnar.schema import TYPES
@@ -41,7 +42,6 @@ from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.read.odd_times import OddTimes
 from sparrowmq.spark.read.prefetch import prefetch
 from sparrowmq.spark.read.pull_size import PULLS_MAX, PullSize, PullSizes
-from sparrowmq.spark.read.raw_consumer import RawConsumer
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -85,7 +85,7 @@ class Fetcher:
 
     def __init__(
         self,
-        consumer: RawConsumer,
+        consumer: aio.PullConsumer,
         spans: Sequence[Span],
         options: ReadOptions,
         sizes: PullSizes | None = None,

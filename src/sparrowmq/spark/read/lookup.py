@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from sparrowmq import aio
 from sparrowmq.core.backoff import Backoff
 from sparrowmq.core.errors import NoRouteError, SettingsError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
@@ -37,7 +38,6 @@ from sparrowmq.spark.options.values import (
     LATEST_OFFSET,
     Place,
 )
-from sparrowmq.spark.read.raw_consumer import RawConsumer
 
 if TYPE_CHECKING:
     from sparrowmq.spark.read.missing import MissingQueue
@@ -56,57 +56,6 @@ _IDS_AFTER_LAST: Final = 4
 """So many numbers after a topic's last queue are asked for; as many again as long as one of them is there."""
 
 
-class Consumer(RawConsumer, Protocol):
-    """The methods of `aio.PullConsumer` that a look-up needs."""
-
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """The readable queues of a topic."""
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """The smallest stored offset."""
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the next message will get."""
-
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int, /) -> int:
-        """The offset of the first message stored at or after a time."""
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's committed offset."""
-
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Store the group's offset."""
-
-
-class Admin(Protocol):
-    """The methods of `aio.Admin` that a look-up needs."""
-
-    async def topic_list(self, *, system: bool = False) -> list[str]:
-        """Names of all topics."""
-
-    async def cluster_info(self) -> ClusterInfo:
-        """The brokers that a name server knows."""
-
-    async def group_members(self, group: str) -> Mapping[str, Sequence[Member]]:
-        """Who is connected to each master that knows the group."""
-
-
-class Member(Protocol):
-    """What a look-up needs of a group's member."""
-
-    @property
-    def client_id(self) -> str:
-        """Its name."""
-
-
-class ClusterInfo(Protocol):
-    """What a look-up needs of a cluster."""
-
-    @property
-    def brokers(self) -> Mapping[str, object]:
-        """Brokers by name."""
-
-
 class Ask(Protocol):
     """Runs a question of a `Lookup` to its end, at most `timeout` seconds."""
 
@@ -115,12 +64,12 @@ class Ask(Protocol):
 
 
 class Lookup:
-    """Queries for one reader's options."""
+    """Queries for one reader's options; `admin` is called when a query needs the admin client."""
 
     def __init__(
         self,
-        consumer: Consumer,
-        admin: Admin,
+        consumer: aio.PullConsumer,
+        admin: Callable[[], Awaitable[aio.Admin]],
         options: ReadOptions,
         now: Callable[[], float] = monotonic,
     ) -> None:
@@ -202,7 +151,7 @@ class Lookup:
         from difflib import get_close_matches
 
         try:
-            near = get_close_matches(topic, await self._admin.topic_list(), 1, 0.75)
+            near = get_close_matches(topic, await (await self._admin()).topics.list(), 1, 0.75)
         except SparrowError:
             return ""
         return f"; there is a topic {near[0]!r}" if near else ""
@@ -218,7 +167,7 @@ class Lookup:
 
     async def _matching(self) -> list[str]:
         pattern = re.compile(self._options.subscribe_pattern)
-        names = await self._admin.topic_list(system="%" in self._options.subscribe_pattern)
+        names = await (await self._admin()).topics.list(system="%" in self._options.subscribe_pattern)
         found = [name for name in names if pattern.fullmatch(name)]
         if not found:
             self._there = frozenset()
@@ -239,7 +188,7 @@ class Lookup:
             return {}
         from sparrowmq.spark.read.missing import look_at
 
-        brokers = (await self._admin.cluster_info()).brokers
+        brokers = (await (await self._admin()).brokers.cluster_info()).brokers
         return await _each(asked, lambda queue: look_at(self._consumer, queue, places[queue], brokers))
 
     async def firsts(self, queues: Iterable[MessageQueue]) -> Found:
@@ -518,7 +467,7 @@ class Lookup:
 
     async def others_in(self, group: str, most: Found) -> str:
         """Who else consumes in a group: members, or commits above `most`; empty if none is known to."""
-        members = await self._admin.group_members(group)
+        members = await (await self._admin()).groups.members(group)
         names = sorted({member.client_id for found in members.values() for member in found})
         if names:
             return f"others consume there, {names[0]} first ({len(names)} online)"

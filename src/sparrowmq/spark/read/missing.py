@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from sparrowmq import aio
 from sparrowmq.core.errors import NoRouteError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.cluster.faults import is_deleted, is_illegal_queue, without_broker
 from sparrowmq.spark.offsets.losses import GoneQueue
 from sparrowmq.spark.offsets.offsets import describe
-from sparrowmq.spark.read.raw_consumer import RawConsumer
 
 
 class Absence(Enum):
@@ -37,15 +37,8 @@ class MissingQueue(NamedTuple):
     why: str = ""
 
 
-class EndConsumer(RawConsumer, Protocol):
-    """The methods of `aio.PullConsumer` that are needed here."""
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the next message will get."""
-
-
 async def look_at(
-    consumer: EndConsumer, queue: MessageQueue, place: int, brokers: Collection[str]
+    consumer: aio.PullConsumer, queue: MessageQueue, place: int, brokers: Collection[str]
 ) -> MissingQueue:
     """The state of a queue that was read up to `place`; `brokers` are those that a name server knows."""
     if queue.broker_name not in brokers:
