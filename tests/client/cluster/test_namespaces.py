@@ -3,23 +3,72 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
+import msgspec
 import pytest
 from tests.protocol.recorded import requests
 from tests.support import run, until
 
 from sparrowmq import aio
 from sparrowmq.client.base.settings import ClientSettings, ConsumerSettings, ProducerSettings
-from sparrowmq.client.cluster.namespaces import Namespaced, NamespacedHandlers, namespace_in, unwrap_messages
+from sparrowmq.client.cluster.namespaces import (
+    _BODIES,
+    _NAMES,
+    Namespaced,
+    NamespacedHandlers,
+    namespace_in,
+    unwrap_messages,
+)
 from sparrowmq.core.errors import InvalidNameError
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.names import is_system_topic
+from sparrowmq.protocol import call_headers, headers, managed
+from sparrowmq.protocol.bodies import calls, clients, stats, tables
+from sparrowmq.protocol.bodies.base import Body
 from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.headers import Header
 from sparrowmq.protocol.java_json import dumps, loads
+from sparrowmq.protocol.pop import headers as pop_headers
+from sparrowmq.protocol.pop import records as pop_records
 from sparrowmq.testing import LocalCluster
 
 HOOK = Namespaced("ns1")
+
+
+NO_NAMES = {"defaultTopic", "topicFilterType", "topicList", "filterGroups"}
+"""Fields that clients fill with a system topic or another word, or do not send."""
+BODIES = {
+    34: {"_WireProducer", "_WireConsumer", "WireSubscription"},
+    41: {"LockBatchRequestBody"},
+    42: {"LockBatchRequestBody"},
+    46: {"CheckClientBody", "WireSubscription"},
+    200: {"SubscriptionGroupConfig"},
+    400: {"AssignmentRequest"},
+    401: {"RequestMode"},
+    90201: {"GroupPolicy", "QueueGrant", "PauseRule"},
+    90211: {"JoinBody", "MemberBody"},
+    90212: {"ReportBody", "NumberedQueue"},
+    90213: {"LeaveBody"},
+}
+"""Which body of a request has which structs with names."""
+OTHER_BODIES = {"GroupForbidden", "GroupList", "RetentionHold", "TopicConfig", "TopicList", "_WireOffset"}
+"""Those of answers."""
+
+
+def _is_below(kind: object, base: type) -> bool:
+    return isinstance(kind, type) and issubclass(kind, base) and kind is not base
+
+
+def _texts_like_names(kind: type[msgspec.Struct]) -> set[str]:
+    """The text fields of a struct that are called like topics or groups."""
+    return {
+        one.encode_name
+        for one in msgspec.structs.fields(kind)
+        if re.search("topic|group", one.encode_name, re.IGNORECASE)
+        and one.type in (str, str | None, list[str])
+    }
 
 
 def wrapped(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
@@ -80,10 +129,35 @@ class TestRequests:
               "subscriptionData": {"topic": "ns1%T", "subString": "a > 1"}}),
             (200, {"groupName": "g", "retryMaxTimes": 3}, {"groupName": "ns1%g", "retryMaxTimes": 3}),
             (35, {"groupName": "g"}, {"groupName": "g"}),
+            (401, {"consumerGroup": "g", "topic": "T", "mode": "POP"},
+             {"consumerGroup": "ns1%g", "topic": "ns1%T", "mode": "POP"}),
+            (90201,
+             {"group": "g", "members": ["c"], "queues": [{"topic": "T", "owner": "c"}],
+              "pauses": [{"topic": ""}, {"topic": "T"}]},
+             {"group": "ns1%g", "members": ["c"], "queues": [{"topic": "ns1%T", "owner": "c"}],
+              "pauses": [{"topic": ""}, {"topic": "ns1%T"}]}),
+            (90212, {"group": "g", "topics": ["T", "%RETRY%g"], "released": [{"topic": "T"}]},
+             {"group": "ns1%g", "topics": ["ns1%T", "%RETRY%ns1%g"], "released": [{"topic": "ns1%T"}]}),
+            (90213, {"group": "g", "member": "T"}, {"group": "ns1%g", "member": "T"}),
         ],
     )  # fmt: skip
     def test_bodies_are_prefixed(self, code: int, body: Any, sent: Any) -> None:
         assert loads(wrapped(code, body=dumps(body)).body) == sent
+
+    def test_no_name_of_a_header_is_forgotten(self) -> None:
+        modules = headers, call_headers, pop_headers, managed
+        kinds = {kind for module in modules for kind in vars(module).values() if _is_below(kind, Header)}
+        assert len(kinds) > 70
+        assert set.union(*map(_texts_like_names, kinds)) - NO_NAMES <= _NAMES
+
+    def test_no_name_of_a_body_is_forgotten(self) -> None:
+        modules = calls, clients, stats, tables, managed, pop_records
+        kinds = {kind for module in modules for kind in vars(module).values() if _is_below(kind, Body)}
+        named = {kind.__name__ for kind in kinds if _texts_like_names(kind)}
+        assert named == set().union(*BODIES.values()) | OTHER_BODIES, "say which request has the new body"
+        assert BODIES.keys() == _BODIES
+        asked = [kind for kind in kinds if kind.__name__ not in OTHER_BODIES]
+        assert set.union(*map(_texts_like_names, asked)) <= _NAMES
 
     def test_recorded_heartbeats_are_prefixed(self) -> None:
         seen = 0
@@ -120,6 +194,13 @@ class TestRequests:
         other = Command(0, body=body)
         HOOK.after_response("a:1", Command(105), other)
         assert other.body == body, "routes have no queues to rename"
+
+    def test_policies_in_answers_have_no_prefix(self) -> None:
+        policy = {"group": "ns1%g", "queues": [{"topic": "ns1%T"}], "pauses": [{"topic": ""}]}
+        answer = Command(0, body=dumps({"policies": [policy], "retired": {"ns1%h": 7}}))
+        HOOK.after_response("a:1", Command(90203), answer)
+        policy = {"group": "g", "queues": [{"topic": "T"}], "pauses": [{"topic": ""}]}
+        assert loads(answer.body) == {"policies": [policy], "retired": {"h": 7}}
 
 
 class TestWhatBrokersAsk:

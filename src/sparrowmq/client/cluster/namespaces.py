@@ -30,10 +30,19 @@ from sparrowmq.transport.dispatch import Answer, Handler
 _NAMES: Final = frozenset(
     {
         *("topic", "originTopic", "consumerGroup", "producerGroup", "group", "groupName"),
-        *("srcGroup", "destGroup", "compareGroup"),
+        *("srcGroup", "destGroup", "compareGroup", "topics"),
     }
 )
-"""Header fields that hold a topic or a group."""
+"""Fields of headers and bodies that hold topics or groups."""
+_BODIES: Final = frozenset(
+    {
+        *(Code.HEART_BEAT, Code.CHECK_CLIENT_CONFIG, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ),
+        *(Code.QUERY_ASSIGNMENT, Code.SET_MESSAGE_REQUEST_MODE, Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP),
+        *(Code.JOIN_MANAGED_GROUP, Code.REPORT_MANAGED_MEMBER, Code.LEAVE_MANAGED_GROUP),
+        Code.PUT_GROUP_POLICY,
+    }
+)
+"""Requests with topics or groups in the body."""
 _SENDS: Final = frozenset({Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE})
 _REPLIES: Final = frozenset({Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2})
 """Requests whose topic belongs to the cluster itself."""
@@ -67,14 +76,17 @@ class Namespaced(RpcHook):
             ext["properties"] = self._properties(ext.get("properties", ""))
         command.ext = ext
         if command.body and code in _BODIES:
-            command.body = dumps(_BODIES[code](loads(command.body), wrap))
+            command.body = dumps(_renamed(loads(command.body), wrap))
 
     def after_response(self, address: str, command: Command, answer: Command) -> None:
         """Remove the namespace from message queues."""
         if command.code in _QUEUES_INSIDE and answer.body:
             answer.body = _rename_queues(answer.body, f"{self.namespace}%", "")
         elif command.code == Code.GET_GROUP_POLICIES and answer.body:
-            answer.body = dumps(_policies(loads(answer.body), partial(without_namespace, self.namespace)))
+            unwrap = partial(without_namespace, self.namespace)
+            policies = _renamed(loads(answer.body), unwrap)
+            policies["retired"] = {unwrap(group): last for group, last in policies.get("retired", {}).items()}
+            answer.body = dumps(policies)
 
     def _wrap(self, name: str) -> str:
         return name if name == INNER_PRODUCER_GROUP else with_namespace(self.namespace, name)
@@ -159,80 +171,12 @@ def _rename_queues(body: bytes, old: str, new: str) -> bytes:
     return re.sub(pattern, rb'"topic":"\g<1>' + new.encode(), body)
 
 
-Wrap = Callable[[str], str]
-
-
-def _heartbeat(body: Any, wrap: Wrap) -> Any:
-    for producer in body.get("producerDataSet") or ():
-        producer["groupName"] = wrap(producer["groupName"])
-    for consumer in body.get("consumerDataSet") or ():
-        consumer["groupName"] = wrap(consumer["groupName"])
-        for data in consumer.get("subscriptionDataSet") or ():
-            data["topic"] = wrap(data["topic"])
-    return body
-
-
-def _locks(body: Any, wrap: Wrap) -> Any:
-    body["consumerGroup"] = wrap(body["consumerGroup"])
-    for queue in body.get("mqSet") or ():
-        queue["topic"] = wrap(queue["topic"])
-    return body
-
-
-def _check(body: Any, wrap: Wrap) -> Any:
-    body["group"] = wrap(body["group"])
-    body["subscriptionData"]["topic"] = wrap(body["subscriptionData"]["topic"])
-    return body
-
-
-def _assignment(body: Any, wrap: Wrap) -> Any:
-    body["consumerGroup"], body["topic"] = wrap(body["consumerGroup"]), wrap(body["topic"])
-    return body
-
-
-def _group(body: Any, wrap: Wrap) -> Any:
-    body["groupName"] = wrap(body["groupName"])
-    return body
-
-
-def _group_of(body: Any, wrap: Wrap) -> Any:
-    body["group"] = wrap(body["group"])
-    return body
-
-
-def _member(body: Any, wrap: Wrap) -> Any:
-    body["group"] = wrap(body["group"])
-    body["topics"] = [wrap(topic) for topic in body.get("topics") or ()]
-    for queue in body.get("released") or ():
-        queue["topic"] = wrap(queue["topic"])
-    return body
-
-
-def _policy(body: Any, wrap: Wrap) -> Any:
-    body["group"] = wrap(body["group"])
-    for place in (*(body.get("queues") or ()), *(body.get("pauses") or ())):
-        if place.get("topic"):
-            place["topic"] = wrap(place["topic"])
-    return body
-
-
-def _policies(body: Any, wrap: Wrap) -> Any:
-    for policy in body.get("policies") or ():
-        _policy(policy, wrap)
-    body["retired"] = {wrap(group): number for group, number in (body.get("retired") or {}).items()}
-    return body
-
-
-_BODIES: Final[dict[int, Callable[[Any, Wrap], Any]]] = {
-    Code.HEART_BEAT: _heartbeat,
-    Code.LOCK_BATCH_MQ: _locks,
-    Code.UNLOCK_BATCH_MQ: _locks,
-    Code.CHECK_CLIENT_CONFIG: _check,
-    Code.QUERY_ASSIGNMENT: _assignment,
-    Code.SET_MESSAGE_REQUEST_MODE: _assignment,
-    Code.JOIN_MANAGED_GROUP: _member,
-    Code.REPORT_MANAGED_MEMBER: _member,
-    Code.LEAVE_MANAGED_GROUP: _group_of,
-    Code.PUT_GROUP_POLICY: _policy,
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group,
-}
+def _renamed(value: Any, rename: Callable[[str], str], *, is_name: bool = False) -> Any:
+    """Decoded JSON with its topics and groups renamed."""
+    if isinstance(value, str):
+        return rename(value) if is_name else value
+    if isinstance(value, list):
+        return [_renamed(one, rename, is_name=is_name) for one in value]
+    if isinstance(value, dict):
+        return {name: _renamed(inner, rename, is_name=name in _NAMES) for name, inner in value.items()}
+    return value
