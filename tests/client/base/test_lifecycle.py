@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from contextlib import nullcontext
 
 import pytest
 from tests.support import about, run
 
 from sparrowmq.client.base.lifecycle import TRANSITIONS, Lifecycle, State
-from sparrowmq.core.errors import InvalidStateError
+from sparrowmq.core.errors import GroupTakenError, InvalidStateError
 
 
 @pytest.mark.proves("client:A-29", "client:A-30", "client:A-32", "MUST-04")
@@ -92,5 +93,56 @@ def test_running_start_or_close_can_be_awaited() -> None:
             life.to(after)
             await asyncio.gather(*waiting)
             assert gone.cancelled() or gone.cancelling()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "after"),
+    [(None, State.RUNNING), (GroupTakenError("taken"), State.CREATED), (KeyError(), State.FAILED)],
+)
+def test_a_start_ends_in_the_state_of_its_outcome(error: Exception | None, after: State) -> None:
+    life = Lifecycle("thing 'x'")
+    with pytest.raises(type(error)) if error else nullcontext(), life.starting():
+        assert life.state is State.STARTING
+        if error is not None:
+            raise error
+    assert life.state is after
+
+
+def test_a_start_does_not_hide_that_a_background_task_failed() -> None:
+    life = Lifecycle("thing 'x'")
+    with life.starting():
+        life.to(State.FAILED)
+    assert life.state is State.FAILED
+
+
+def test_a_close_ends_what_was_started_once() -> None:
+    ends: list[State] = []
+
+    async def close(life: Lifecycle, error: Exception | None = None) -> None:
+        async def end() -> None:
+            ends.append(life.state)
+            await asyncio.sleep(0)
+            if error is not None:
+                raise error
+
+        await life.close(end)
+
+    async def main() -> None:
+        fresh, started, failed = (Lifecycle(name) for name in ("fresh", "started", "failed"))
+        await close(fresh)
+        assert (ends, fresh.state) == ([], State.CLOSED)
+        with started.starting():
+            closes = [asyncio.create_task(close(started)) for _ in range(2)]
+            await asyncio.sleep(0)
+            assert ends == []
+        await asyncio.gather(*closes)
+        assert (ends, started.state) == ([State.CLOSING], State.CLOSED)
+        with pytest.raises(KeyError), failed.starting():
+            raise KeyError
+        with pytest.raises(ValueError, match="no"):
+            await close(failed, ValueError("no"))
+        assert (ends, failed.state) == ([State.CLOSING] * 2, State.CLOSED)
 
     run(main())

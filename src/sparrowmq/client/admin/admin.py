@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from sparrowmq.client.admin.access import UserAdmin
 from sparrowmq.client.admin.brokers import BrokerAdmin
@@ -18,14 +17,14 @@ from sparrowmq.client.admin.policies import PolicyAdmin
 from sparrowmq.client.admin.producers import ProducerAdmin
 from sparrowmq.client.admin.replicas import ReplicaAdmin
 from sparrowmq.client.admin.topics import TopicAdmin
-from sparrowmq.client.base.lifecycle import State
+from sparrowmq.client.base.lifecycle import ClientObject
 from sparrowmq.client.base.settings import ClientSettings, settings_of
 
 if TYPE_CHECKING:
     from sparrowmq.client.base.options import ClientOptions
 
 
-class Admin:
+class Admin(ClientObject):
     """Queries and administers clusters.
 
         async with Admin(name_server="127.0.0.1:9876") as admin:
@@ -55,6 +54,7 @@ class Admin:
             given["namesrv" if given.get("name_server") is not None else "name_server"] = name_servers
         self.settings = settings_of(ClientSettings, settings, given)
         calls = AdminCalls()
+        self._life = calls.life
         self.calls = calls
         """The requests of all parts, for tools that need others."""
         self.topics = TopicAdmin(calls)
@@ -76,11 +76,6 @@ class Admin:
         instance = self.calls.instance
         return f"<Admin {self.state.value} {instance.name_servers if instance else ''!r}>"
 
-    @property
-    def state(self) -> State:
-        """The lifecycle state."""
-        return self.calls.life.state
-
     async def start(self) -> None:
         """Start. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
         self.calls.start(self.settings)
@@ -88,12 +83,3 @@ class Admin:
     async def close(self) -> None:
         """Close the connections. Idempotent; a second call waits for the first."""
         await self.calls.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

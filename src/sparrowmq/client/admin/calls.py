@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from sparrowmq.client.admin.former import former_call
 from sparrowmq.client.admin.types import GroupMemberInfo
-from sparrowmq.client.base.lifecycle import Lifecycle, State
+from sparrowmq.client.base.lifecycle import Lifecycle
 from sparrowmq.client.base.settings import ClientSettings
 from sparrowmq.client.cluster.broker_api import check, command, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
@@ -43,27 +43,17 @@ class AdminCalls:
 
     def start(self, settings: ClientSettings) -> None:
         """Start the client, see `Admin.start`."""
-        self.life.to(State.STARTING)
-        try:
+        with self.life.starting():
             self.instance = shared_instance(settings)
             self.instance.follow_name_servers()
-        except BaseException:
-            self.life.to(State.FAILED)
-            raise
-        self.life.to(State.RUNNING)
 
     async def close(self) -> None:
         """Close the connections, see `Admin.close`."""
-        await self.life.settled()
-        if self.life.state in (State.CREATED, State.FAILED):
-            self.life.to(State.CLOSED)
-        if self.life.state is State.RUNNING:
-            instance = self.running()
-            self.life.to(State.CLOSING)
-            try:
-                await instance.close()
-            finally:
-                self.life.to(State.CLOSED)
+        await self.life.close(self._end)
+
+    async def _end(self) -> None:
+        if self.instance is not None:
+            await self.instance.close()
 
     def running(self) -> ClientInstance:
         """The instance. Raises `InvalidStateError` unless the client runs."""

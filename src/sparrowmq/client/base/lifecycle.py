@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
-from sparrowmq.core.errors import InvalidStateError
+from sparrowmq.core.errors import ClientError, GroupTakenError, InvalidStateError
+
+log = logging.getLogger("sparrowmq.client")
 
 
 class State(Enum):
@@ -64,12 +71,53 @@ class Lifecycle:
                 if not one.done():
                     one.set_result(None)
 
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Start the object in the `with` block: it is running after it, failed after an error, and not
+        started if its group is taken. A background task may have failed meanwhile.
+        """
+        self.to(State.STARTING)
+        after = State.FAILED
+        try:
+            yield
+            after = State.RUNNING
+        except GroupTakenError:
+            after = State.CREATED
+            raise
+        finally:
+            if self.state is State.STARTING:
+                self.to(after)
+
+    async def close(self, end: Callable[[], Awaitable[None]]) -> None:
+        """Close the object; `end` runs once, if it was started. Waits for a start or close in progress."""
+        await self.settled()
+        if self.state is State.CREATED:
+            self.to(State.CLOSED)
+        if self.state in (State.RUNNING, State.FAILED):
+            self.to(State.CLOSING)
+            try:
+                await end()
+            finally:
+                self.to(State.CLOSED)
+
     async def settled(self) -> None:
         """Wait until a start or close in progress has ended, successfully or not."""
         while self.state in _UNDER_WAY:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
             await waiting
+
+    def task_died(self, task: str, error: BaseException) -> ClientError:
+        """Log the error with which a background task ended; returns the error for the object's users."""
+        log.error("the background task %r of %s died", task, self.name, exc_info=error)
+        failure = ClientError(
+            f"{self.name} stopped because its background task {task!r} died: {type(error).__name__}: "
+            f"{error}; close it and create a new one",
+            what="task",
+            value=task,
+        )
+        failure.__cause__ = error
+        return failure
 
     def need_running(self) -> None:
         """Raises `InvalidStateError` unless running."""
@@ -100,6 +148,34 @@ class Lifecycle:
                 what="process",
                 value=self._parent,
             )
+
+
+class ClientObject(ABC):
+    """A producer, consumer or admin client: started and closed, also by `async with`."""
+
+    _life: Lifecycle
+
+    @property
+    def state(self) -> State:
+        """The lifecycle state; FAILED when the start or a background task failed."""
+        return self._life.state
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Start, once."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close. Idempotent."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 class _Lives:

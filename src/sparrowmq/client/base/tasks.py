@@ -51,7 +51,7 @@ class TaskGroup:
     cancels the remaining tasks.
     """
 
-    def __init__(self, on_death: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, on_death: Callable[[str, BaseException], object]) -> None:
         self._on_death = on_death
         self._tasks: set[asyncio.Task[Any]] = set()
 

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, nullcontext, suppress
 from datetime import datetime
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from sparrowmq.client.base.hooks import SendMode
-from sparrowmq.client.base.lifecycle import Lifecycle, State
+from sparrowmq.client.base.lifecycle import ClientObject, Lifecycle
 from sparrowmq.client.base.settings import ProducerSettings, check_range, settings_of
 from sparrowmq.client.base.tasks import TaskGroup, run_every
 from sparrowmq.client.cluster.broker_api import need_address
@@ -26,7 +25,7 @@ from sparrowmq.client.send.sender import Sender
 from sparrowmq.client.send.sequences import as_numbered
 from sparrowmq.client.tracing.on_demand import tracing_of
 from sparrowmq.core.clock import epoch_ms
-from sparrowmq.core.errors import ClientError, RequestTimeoutError, SparrowError
+from sparrowmq.core.errors import ClientError, GroupTakenError, RequestTimeoutError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group
 from sparrowmq.core.results import SendResult
@@ -39,7 +38,7 @@ if TYPE_CHECKING:  # loaded only by producers that need it
 log = logging.getLogger("sparrowmq.client")
 
 
-class Producer:
+class Producer(ClientObject):
     """Sends messages of one producer group.
 
         async with Producer("orders", name_server="127.0.0.1:9876") as producer:
@@ -77,15 +76,10 @@ class Producer:
         self._sender: Sender | None = None
         self._transactions: Transactions | None = None
         self._tracing: Tracing | None = None
-        self._tasks = TaskGroup(self._task_died)
+        self._tasks = TaskGroup(self._life.task_died)
 
     def __repr__(self) -> str:
         return f"<Producer {self.group!r} {self.state.value} {self._sender!r}>"
-
-    @property
-    def state(self) -> State:
-        """The lifecycle state."""
-        return self._life.state
 
     @property
     def client_id(self) -> str:
@@ -103,33 +97,20 @@ class Producer:
         Raises `ClientError` when a client with the same `instance_name` already has a producer of this group;
         it may then be started later.
         """
-        self._life.to(State.STARTING)
-        try:
+        with self._life.starting():
             instance = shared_instance(self.settings)
             self._tracing = tracing_of(self.group, self.settings, "PRODUCE")
             own = () if self._tracing is None else (self._tracing.hook,)
             kind = _sender_kind(self.settings)
-            self._sender = kind(self.group, self.settings, instance, own)
-        except BaseException:
-            self._life.to(State.FAILED)
-            raise
-        try:
-            instance.register_producer(self.group, self._sender.table)
-        except ClientError:
-            self._sender = None
-            await instance.close()
-            self._life.to(State.CREATED)
-            raise
-        try:
-            instance.start()
-            await self._start_parts(self._sender, instance)
-        except BaseException:
+            self._sender = sender = kind(self.group, self.settings, instance, own)
             try:
-                await self._end_parts(instance)
-            finally:
-                self._life.to(State.FAILED)
-            raise
-        self._life.to(State.RUNNING)
+                instance.register_producer(self.group, sender.table)
+                instance.start()
+                await self._start_parts(sender, instance)
+            except BaseException as error:
+                self._sender = None
+                await (instance.close() if isinstance(error, GroupTakenError) else self._end_parts(instance))
+                raise
 
     async def _start_parts(self, sender: Sender, instance: ClientInstance) -> None:
         settings = self.settings
@@ -168,13 +149,12 @@ class Producer:
 
         Waits for a running start or another close.
         """
-        await self._life.settled()
-        if self.state in (State.CREATED, State.FAILED):
-            self._life.to(State.CLOSED)
-        if self.state is not State.RUNNING:
+        await self._life.close(self._end)
+
+    async def _end(self) -> None:
+        sender = self._sender
+        if sender is None:  # the start failed
             return
-        sender = self._running()
-        self._life.to(State.CLOSING)
         try:
             if sender.linger is not None:
                 sender.linger.close()
@@ -184,10 +164,7 @@ class Producer:
             if self._transactions is not None:
                 await self._transactions.close(max(0.0, deadline - asyncio.get_running_loop().time()))
         finally:
-            try:
-                await self._end_parts(sender.instance)
-            finally:
-                self._life.to(State.CLOSED)
+            await self._end_parts(sender.instance)
 
     async def _end_parts(self, instance: ClientInstance) -> None:
         """Stop everything that the start began, as far as it got, completely even if cancelled."""
@@ -200,22 +177,10 @@ class Producer:
             if self._transactions is not None:
                 end.push_async_callback(self._transactions.close)
 
-    def _task_died(self, name: str, error: BaseException) -> None:
-        log.error("the background task %r of producer %r died", name, self.group, exc_info=error)
-
     def _running(self) -> Sender:
         self._life.need_running()
         assert self._sender is not None
         return self._sender
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # Sending
 

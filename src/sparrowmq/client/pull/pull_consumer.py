@@ -15,10 +15,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
-from sparrowmq.client.base.lifecycle import Lifecycle, State
+from sparrowmq.client.base.lifecycle import ClientObject, Lifecycle, State
 from sparrowmq.client.base.settings import ClientSettings, PullSettings, check_range, with_keywords
 from sparrowmq.client.base.tasks import TaskGroup, run_every
 from sparrowmq.client.cluster.broker_api import BrokerRequests, PullAnswer, need_address
@@ -32,7 +33,7 @@ from sparrowmq.client.pull.pull_results import pull_result, raw_batch
 from sparrowmq.client.pull.read_mode import Mode, PullPlan, QueueListener
 from sparrowmq.client.pull.topic_watch import CHECK_FIRST_SECONDS, TopicWatch
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import ClientError, GroupTakenError, InvalidStateError, SettingsError
+from sparrowmq.core.errors import ClientError, InvalidStateError, SettingsError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group
 from sparrowmq.core.results import PullResult, RawBatch, ReadFrom
@@ -51,7 +52,7 @@ BROADCASTING_INSTANCE: Final = "DEFAULT"
 _SEND_BACK_TIMEOUT: Final = 3.0
 
 
-class PullConsumer(PolledQueues):
+class PullConsumer(PolledQueues, ClientObject):
     """Reads messages on request. There are three ways to read; one consumer uses one of them.
 
     By offset, without a group:
@@ -112,11 +113,6 @@ class PullConsumer(PolledQueues):
         return f"<PullConsumer {self.group!r} {self.state.value}{f' {self._lite!r}' if self._lite else ''}>"
 
     @property
-    def state(self) -> State:
-        """The lifecycle state; FAILED when a background task failed."""
-        return self._life.state
-
-    @property
     def client_id(self) -> str:
         """The id of this client at the brokers. Raises `InvalidStateError` before the start."""
         return self._running().client_id
@@ -127,32 +123,24 @@ class PullConsumer(PolledQueues):
         `TransportError` when no name server answers, and `BrokerError` or `InvalidExpressionError` when a
         broker refuses a SQL92 filter.
         """
-        self._life.to(State.STARTING)
-        try:
+        with self._life.starting():
             instance = self._instance = shared_instance(self.settings, stream=True)
-        except BaseException:
-            self._life.to(State.FAILED)
-            raise
-        self._tasks = TaskGroup(self._task_died)
-        self._hooks = PullHooks(self.group, self.settings)
-        try:
-            if self.group is not None:
-                self._store = store_of(self.settings, instance, self.group, self._generation)
-                if self.settings.announce or self._plan.mode is not Mode.NONE:
-                    self._join()
-            instance.start()
-            if self._store is not None:
-                await self._store.load()
-            for topic in self._plan.topics:
-                await instance.update_route(topic)
-            await instance.check_filters(self.group or "", self._plan.announced)
-        except GroupTakenError:
-            await self._end(State.CREATED)  # the existing consumer is unaffected; try again later
-            raise
-        except BaseException:
-            await self._end(State.FAILED)
-            raise
-        self._life.to(State.RUNNING)
+            self._tasks = TaskGroup(self._task_died)
+            self._hooks = PullHooks(self.group, self.settings)
+            try:
+                if self.group is not None:
+                    self._store = store_of(self.settings, instance, self.group, self._generation)
+                    if self.settings.announce or self._plan.mode is not Mode.NONE:
+                        self._join()
+                instance.start()
+                if self._store is not None:
+                    await self._store.load()
+                for topic in self._plan.topics:
+                    await instance.update_route(topic)
+                await instance.check_filters(self.group or "", self._plan.announced)
+            except BaseException:
+                await self._release()
+                raise
         self._hooks.start()
         interval = self.settings.topic_check_interval
         watching = run_every(
@@ -172,15 +160,9 @@ class PullConsumer(PolledQueues):
 
         Takes at most `close_timeout` seconds. Idempotent; waits for a running start or close.
         """
-        await self._close(polled=True)
+        await self._life.close(partial(self._end, polled=True))
 
-    async def _close(self, *, polled: bool) -> None:
-        await self._life.settled()
-        if self.state is State.CREATED:
-            self._life.to(State.CLOSED)
-        if self.state not in (State.RUNNING, State.FAILED):
-            return
-        self._life.to(State.CLOSING)
+    async def _end(self, *, polled: bool) -> None:
         try:
             if self._member is not None and self._failure is None:
                 if self._lite is not None and self.settings.auto_commit:
@@ -191,13 +173,12 @@ class PullConsumer(PolledQueues):
         finally:
             if self._lite is not None:
                 self._lite.end()
-            await self._end(State.CLOSED)
+            await self._release()
 
-    async def _end(self, state: State) -> None:
-        """Release everything that the start acquired, as far as it got; then the consumer is in `state`."""
+    async def _release(self) -> None:
+        """Release everything that the start acquired, as far as it got."""
         instance, self._instance = self._instance, None
         async with AsyncExitStack() as end:  # in reverse order, and completely even if cancelled
-            end.callback(self._life.to, state)
             if instance is not None:
                 assert self._hooks is not None
                 end.push_async_callback(self._hooks.close)
@@ -207,15 +188,11 @@ class PullConsumer(PolledQueues):
             if self._tasks is not None:
                 end.push_async_callback(self._tasks.close)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # After an error the last batch may not have been processed, so it is delivered again.
-        await self._close(polled=error is None)
+        await self._life.close(partial(self._end, polled=error is None))
 
     @property
     def late_results(self) -> int:
@@ -484,16 +461,10 @@ class PullConsumer(PolledQueues):
 
     def _task_died(self, name: str, error: BaseException) -> None:
         """Mark the consumer as failed: a background task ended with an error."""
-        log.error("the background task %r of %s died", name, self._life.name, exc_info=error)
+        failure = self._life.task_died(name, error)
         if self._failure is not None or self.state is not State.RUNNING:
             return
-        self._failure = ClientError(
-            f"{self._life.name} stopped because its background task {name!r} died: {type(error).__name__}: "
-            f"{error}; close it and create a new one",
-            what="task",
-            value=name,
-        )
-        self._failure.__cause__ = error
+        self._failure = failure
         self._life.to(State.FAILED)
         if self._lite is not None:
             self._lite.end()

@@ -9,11 +9,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from sparrowmq.client.base.callables import CallThreads, call
-from sparrowmq.client.base.lifecycle import State
+from sparrowmq.client.base.lifecycle import ClientObject, State
 from sparrowmq.client.base.settings import ClientSettings, check_range
 from sparrowmq.client.pull.pull_consumer import PullConsumer
 from sparrowmq.core.errors import ClientError, InvalidStateError
@@ -45,7 +44,7 @@ class PullContext:
 PullCallback = Callable[[MessageQueue, PullContext], Awaitable[None] | None]
 
 
-class PullSchedule:
+class PullSchedule(ClientObject):
     """Calls a callback for each queue of the member's share of a topic, over and over.
 
         async def work(queue: MessageQueue, context: PullContext) -> None:
@@ -77,6 +76,7 @@ class PullSchedule:
         check_group(group)
         check_range("threads", threads, 1, 1000)
         self.consumer = PullConsumer(group, settings=settings, **options)
+        self._life = self.consumer._life
         self.context_consumer: Any = self.consumer
         """The consumer that callbacks get."""
         self._threads = threads
@@ -88,11 +88,6 @@ class PullSchedule:
 
     def __repr__(self) -> str:
         return f"<PullSchedule {self.consumer.group!r} {self.state.value} queues={len(self._running)}>"
-
-    @property
-    def state(self) -> State:
-        """The lifecycle state."""
-        return self.consumer.state
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -132,15 +127,6 @@ class PullSchedule:
         if self._pool is not None:
             self._pool.close()
         await self.consumer.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _queues_changed(self, topic: str, every: list[MessageQueue], mine: list[MessageQueue]) -> None:
         """Stop the calls for removed queues, start those for new ones immediately (client:E-19)."""

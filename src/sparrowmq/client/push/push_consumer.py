@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
-from sparrowmq.client.base.lifecycle import Lifecycle, State
+from sparrowmq.client.base.lifecycle import ClientObject, Lifecycle, State
 from sparrowmq.client.base.settings import ConsumerSettings, check_range, settings_of
 from sparrowmq.client.base.stop_signals import STOP_SIGNALS, Begin, stop_signals
 from sparrowmq.client.push.member import GroupMember
@@ -19,7 +19,7 @@ from sparrowmq.client.push.subscriptions import Subscriptions
 from sparrowmq.client.push.values import Decode, check_decode
 from sparrowmq.client.push.workers import Handler
 from sparrowmq.core.clock import SystemClock, epoch_ms
-from sparrowmq.core.errors import ClientError, GroupTakenError, InvalidStateError
+from sparrowmq.core.errors import ClientError, InvalidStateError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group
 from sparrowmq.core.subscription import Expression
@@ -34,7 +34,7 @@ BROADCASTING_INSTANCE: Final = "DEFAULT"
 """Default instance name of broadcasting consumers (client:A-06)."""
 
 
-class PushConsumer:
+class PushConsumer(ClientObject):
     """Consumes topics as one member of `group`; the members share the queues.
 
         async with PushConsumer("billing", name_server="127.0.0.1:9876") as consumer:
@@ -79,18 +79,11 @@ class PushConsumer:
         self._failure: ClientError | None = None
         self._failure_shown = False
         self._stopped: asyncio.Event | None = None
-        self._start_ended: asyncio.Event | None = None
-        self._closed: asyncio.Event | None = None
         self._begin_closing: Begin | None = None
         self._ending: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.group!r} {self.state.value} {self._member or ''!r}>"
-
-    @property
-    def state(self) -> State:
-        """The lifecycle state; FAILED when a background task failed."""
-        return self._life.state
 
     @property
     def failure(self) -> ClientError | None:
@@ -177,25 +170,17 @@ class PushConsumer:
 
         Raises `NoNameServerError`, `TransportError` when no name server answers, or `InvalidStateError`.
         """
-        self._life.to(State.STARTING)
-        self._stopped = asyncio.Event()
-        self._start_ended = asyncio.Event()
-        try:
-            self._member = GroupMember(
+        with self._life.starting():
+            self._stopped = asyncio.Event()
+            self._member = member = GroupMember(
                 self.group, self.settings, self._subscriptions, self._task_died, self.message_type
             )
-            await self._member.start()
-        except BaseException as error:
-            if self.state is State.STARTING:  # otherwise a background task has failed and reported it
-                self._life.to(State.CREATED if isinstance(error, GroupTakenError) else State.FAILED)
-            if self._member is not None:
-                await self._member.abort()
-            raise
-        else:
-            if self.state is State.STARTING:
-                self._life.to(State.RUNNING)
-        finally:
-            self._start_ended.set()
+            try:
+                await member.start()
+            except BaseException:
+                self._member = None
+                await member.abort()
+                raise
 
     def pause(self) -> None:
         """Stop pulling until `resume`; the queues stay assigned, and pulled messages are still consumed
@@ -239,29 +224,16 @@ class PushConsumer:
         delivered again. A second call waits for the first, and for a running start. Raises the error that
         stopped the consumer unless it was raised before.
         """
-        if self.state is State.STARTING:
-            assert self._start_ended is not None
-            await self._start_ended.wait()
-        if self.state is State.CREATED:
-            self._life.to(State.CLOSED)
-        if self.state is State.CLOSING:
-            assert self._closed is not None
-            await self._closed.wait()
-        if self.state in (State.RUNNING, State.FAILED):
-            await self._leave(failed=self.state is State.FAILED)
+        await self._life.close(self._leave)
         if self._failure is not None and not self._failure_shown:
             raise self._shown_failure()
 
-    async def _leave(self, *, failed: bool) -> None:
-        self._life.to(State.CLOSING)
-        self._closed = asyncio.Event()
+    async def _leave(self) -> None:
         try:
             if self._member is not None:
                 self._member.service.stream.let_go(asyncio.current_task())
-                await (self._member.abort() if failed else self._member.close())
+                await (self._member.close() if self._failure is None else self._member.abort())
         finally:
-            self._life.to(State.CLOSED)
-            self._closed.set()
             self._wake_waiting()
             if self._begin_closing is not None:
                 stop_signals.remove(self._begin_closing)
@@ -324,16 +296,12 @@ class PushConsumer:
             )
         return stream
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
             self._failure_shown = True  # do not replace the error that is being raised
-        await self.close()
+        await super().__aexit__(kind, error, trace)
 
     def _running(self) -> GroupMember:
         if self._failure is not None:
@@ -355,16 +323,9 @@ class PushConsumer:
 
     def _task_died(self, name: str, error: BaseException) -> None:
         """Mark the consumer as failed: a background task ended with an error."""
-        log.error("the background task %r of consumer %r died", name, self.group, exc_info=error)
+        failure = self._life.task_died(name, error)
         if self._failure is not None or self.state not in (State.STARTING, State.RUNNING):
             return
-        failure = ClientError(
-            f"consumer {self.group!r} stopped because its background task {name!r} died: "
-            f"{type(error).__name__}: {error}; close it and create a new one",
-            what="task",
-            value=name,
-        )
-        failure.__cause__ = error
         self._failure = failure
         self._life.to(State.FAILED)
         if self._member is not None:

@@ -6,10 +6,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
-from sparrowmq.client.base.lifecycle import Lifecycle, State
+from sparrowmq.client.base.lifecycle import ClientObject, Lifecycle, State
 from sparrowmq.client.base.settings import ClientSettings, check_range, settings_of
 from sparrowmq.client.base.tasks import TaskGroup, run_every
 from sparrowmq.client.cluster.broker_api import need_address
@@ -48,7 +47,7 @@ Source = tuple[SubscriptionData, str, str]
 """Subscription, broker name and address of one broker to receive from."""
 
 
-class SimpleConsumer:
+class SimpleConsumer(ClientObject):
     """Receives single messages of subscribed topics, which it then acknowledges one by one.
 
         async with SimpleConsumer("billing", name_server="127.0.0.1:9876") as consumer:
@@ -106,59 +105,31 @@ class SimpleConsumer:
     def __repr__(self) -> str:
         return f"<SimpleConsumer {self.group!r} {self.state.value}>"
 
-    @property
-    def state(self) -> State:
-        """The lifecycle state."""
-        return self._life.state
-
     async def start(self) -> None:
         """Start. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
-        self._life.to(State.STARTING)
-        try:
+        with self._life.starting():
             instance = self._instance = shared_instance(self.settings)
             group = with_namespace(instance.namespace, self.group)
             self._calls = PopCalls(instance.remoting, group, instance.namespace)
             self._limits = GroupLimits(instance, self.group)
             instance.start()
-        except BaseException:
-            self._life.to(State.FAILED)
-            raise
-        self._tasks = TaskGroup(self._task_died)
-        interval = self.settings.route_interval
-        refreshing = run_every(
-            interval, self._refresh, first=interval, name="refreshing routes", sleep=instance.sleep
-        )
-        self._tasks.start(refreshing, "routes")
-        self._life.to(State.RUNNING)
+            self._tasks = TaskGroup(self._task_died)
+            interval = self.settings.route_interval
+            refreshing = run_every(interval, self._refresh, name="refreshing routes", sleep=instance.sleep)
+            self._tasks.start(refreshing, "routes")
 
     async def close(self) -> None:
         """Disconnect. Messages that were not acknowledged are delivered to others when their time is over.
         Idempotent.
         """
-        await self._life.settled()
-        if self.state is State.CREATED:
-            self._life.to(State.CLOSED)
-        if self.state not in (State.RUNNING, State.FAILED):
-            return
-        self._life.to(State.CLOSING)
-        tasks, self._tasks = self._tasks, None
+        await self._life.close(self._end)
+
+    async def _end(self) -> None:
+        if self._tasks is not None:
+            await self._tasks.close()
         instance, self._instance = self._instance, None
-        try:
-            if tasks is not None:
-                await tasks.close()
-            if instance is not None:
-                await instance.close()
-        finally:
-            self._life.to(State.CLOSED)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+        if instance is not None:
+            await instance.close()
 
     def subscribe(self, topic: str, expression: Expression = "*") -> None:
         """Receive messages of `topic` that match a tag expression or SQL92 filter; replaces an earlier one.

@@ -14,12 +14,12 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import closing, suppress
 from contextvars import Context, copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, cast
 
 from sparrowmq.client.admin.admin import Admin as AsyncAdmin
 from sparrowmq.client.admin.former import former_call, former_name
 from sparrowmq.client.base.hooks import SendHook, SendMode
-from sparrowmq.client.base.lifecycle import State
+from sparrowmq.client.base.lifecycle import ClientObject, State
 from sparrowmq.client.base.stop_signals import STOP_SIGNALS, stop_signals
 from sparrowmq.client.cluster.pop_calls import PoppedMessage
 from sparrowmq.client.consumer.outcomes import Retry
@@ -47,23 +47,8 @@ _TAKE_AT_ONCE: Final = 32
 """Messages that an iterating thread fetches at once."""
 
 
-class Closable(Protocol):
-    """An asyncio client object."""
-
-    async def start(self) -> None:
-        """Start."""
-
-    async def close(self) -> None:
-        """Close."""
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the context."""
-
-
 Inner = TypeVar("Inner")
-ClosableInner = TypeVar("ClosableInner", bound=Closable)
+Started = TypeVar("Started", bound=ClientObject)
 
 
 def check_caller(pid: int, what: object) -> LoopThread:
@@ -119,8 +104,13 @@ class PartFacade(Generic[Inner]):
         return self._background().call(function)
 
 
-class Facade(PartFacade[ClosableInner]):
+class Facade(PartFacade[Started]):
     """A facade that is started and closed."""
+
+    @property
+    def state(self) -> State:
+        """The lifecycle state; FAILED when the start or a background task failed."""
+        return self._call(lambda: self._inner.state)
 
     def __enter__(self) -> Self:
         self._run(self._inner.start)

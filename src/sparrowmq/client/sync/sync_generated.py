@@ -43,7 +43,6 @@ from sparrowmq.client.admin.types import (
     ReplicationStatus,
     ResentLetter,
 )
-from sparrowmq.client.base.lifecycle import State
 from sparrowmq.client.base.options import ClientOptions, ConsumerOptions, ProducerOptions, PullOptions
 from sparrowmq.client.base.settings import ClientSettings, ConsumeFrom, ConsumerSettings, ProducerSettings
 from sparrowmq.client.cluster.pop_calls import PoppedMessage
@@ -806,11 +805,6 @@ class Producer(ProducerFacade):
         )
 
     @property
-    def state(self) -> State:
-        """The lifecycle state."""
-        return self._call(lambda: self._inner.state)
-
-    @property
     def client_id(self) -> str:
         """The id of this client at the brokers. Raises `InvalidStateError` before the start."""
         return self._call(lambda: self._inner.client_id)
@@ -1068,11 +1062,6 @@ class Consumer(ConsumerFacade):
         super().__init__(_Consumer(group, topic, tags=tags, decode=decode, settings=settings, **options))
 
     @property
-    def state(self) -> State:
-        """The lifecycle state; FAILED when a background task failed."""
-        return self._call(lambda: self._inner.state)
-
-    @property
     def failure(self) -> ClientError | None:
         """The error that stopped the consumer, if any."""
         return self._call(lambda: self._inner.failure)
@@ -1221,11 +1210,6 @@ class PushConsumer(PushConsumerFacade):
         handles the messages of each queue one at a time. Raises `InvalidNameError` or `SettingsError`.
         """
         super().__init__(_PushConsumer(group, settings=settings, **options))
-
-    @property
-    def state(self) -> State:
-        """The lifecycle state; FAILED when a background task failed."""
-        return self._call(lambda: self._inner.state)
 
     @property
     def failure(self) -> ClientError | None:
@@ -1387,11 +1371,6 @@ class PullConsumer(PullConsumerFacade):
         which leave the other settings at their defaults. Raises `InvalidNameError` or `SettingsError`.
         """
         super().__init__(_PullConsumer(group, settings=settings, **options))
-
-    @property
-    def state(self) -> State:
-        """The lifecycle state; FAILED when a background task failed."""
-        return self._call(lambda: self._inner.state)
 
     @property
     def client_id(self) -> str:
@@ -1719,11 +1698,6 @@ class SimpleConsumer(SimpleConsumerFacade):
             )
         )
 
-    @property
-    def state(self) -> State:
-        """The lifecycle state."""
-        return self._call(lambda: self._inner.state)
-
     def start(self) -> None:
         """Start. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
         self._run(self._inner.start)
@@ -1811,11 +1785,6 @@ class PullSchedule(PullScheduleFacade):
         super().__init__(_PullSchedule(group, threads=threads, settings=settings, **options))
 
     @property
-    def state(self) -> State:
-        """The lifecycle state."""
-        return self._call(lambda: self._inner.state)
-
-    @property
     def queues(self) -> list[MessageQueue]:
         """The queues with active calls, sorted."""
         return self._call(lambda: self._inner.queues)
@@ -1873,11 +1842,6 @@ class Admin(AdminFacade):
         self.policies = PolicyAdmin(self._inner.policies)
         self.name_servers = NameServerAdmin(self._inner.name_servers)
         self.replicas = ReplicaAdmin(self._inner.replicas)
-
-    @property
-    def state(self) -> State:
-        """The lifecycle state."""
-        return self._call(lambda: self._inner.state)
 
     def start(self) -> None:
         """Start. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
