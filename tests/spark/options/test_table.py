@@ -270,9 +270,12 @@ def test_earlier_names_of_delivery_still_work(caplog: pytest.LogCaptureFixture) 
 
 
 def test_names_of_delivery_that_contradict_each_other_are_refused() -> None:
-    for name, given in (
-        ("exactlyOnce", {"exactlyOnce": "true", "delivery": "atLeastOnce"}),
-        ("idempotent", {"exactlyOnce": "true", "idempotent": "false"}),
+    for name, other, given in (
+        ("exactlyOnce", "delivery", {"exactlyOnce": "true", "delivery": "atLeastOnce"}),
+        ("idempotent", "exactlyOnce", {"exactlyOnce": "true", "idempotent": "false"}),
+        ("exactlyOnce", "idempotent", {"idempotent": "false", "exactlyOnce": "true"}),
     ):
-        with pytest.raises(SettingsError, check=about(setting=name, value=given[name], other="delivery")):
+        text = f"option {name}={given[name]} contradicts {other}={given[other]}"
+        check = about(setting=name, value=given[name], other=other)
+        with pytest.raises(SettingsError, match=text, check=check):
             delivery(**given)

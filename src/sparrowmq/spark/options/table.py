@@ -513,19 +513,20 @@ _OLD_DELIVERY: Final = {"exactlyonce": ("true", EXACTLY_ONCE), "idempotent": ("f
 def _with_delivery(options: Mapping[str, str]) -> dict[str, str]:
     """The options with `delivery` in place of `exactlyOnce` and `idempotent`, its earlier names."""
     found = {name: text for name, text in options.items() if name.lower() not in _OLD_DELIVERY}
+    given = next(((name, text, text) for name, text in found.items() if name.lower() == "delivery"), None)
     for name, text in options.items():
         if name.lower() not in _OLD_DELIVERY:
             continue
         asked, delivery = _OLD_DELIVERY[name.lower()]
         if kinds.switch(name, text) is not (asked == "true"):
             continue
-        given = next((found[other] for other in found if other.lower() == "delivery"), delivery)
-        if given.strip().lower() != delivery.lower():
+        other, value, guarantee = given = given or (name, text, delivery)
+        if guarantee.strip().lower() != delivery.lower():
             raise SettingsError(
-                f"option {name}={text} contradicts delivery={given}; leave {name} out",
+                f"option {name}={text} contradicts {other}={value}; leave one of them out",
                 name,
                 text,
-                other="delivery",
+                other=other,
             )
         found["delivery"] = delivery
         log.warning("option %s=%s is deprecated: use delivery=%s", name, text, delivery)
