@@ -17,50 +17,35 @@ from sparrowmq.client.admin import brokers as brokers_module
 from sparrowmq.client.admin import calls as calls_module
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.types import QueueProgress
-from sparrowmq.coordinator.cluster import clients as clients_module
-from sparrowmq.coordinator.cluster.clients import ClusterCalls
 from sparrowmq.core.errors import (
     BrokerError,
     ClientError,
-    InvalidNameError,
     SettingsError,
     TransportError,
 )
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol import bodies
-from sparrowmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from sparrowmq.protocol.bodies import TopicConfig
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.testing import LocalCluster
 
 
-def test_tables_of_a_broker_are_read_changed_and_cleared() -> None:
+def test_tables_of_a_broker_are_read_and_changed() -> None:
     async def main() -> None:
         with LocalCluster() as local:
             async with aio.Admin(namesrv=local.namesrv) as admin:
                 (broker,) = (await admin.brokers.cluster_info()).brokers
                 await admin.topics.set_config(broker, TopicConfig(topic_name="T", read_queue_nums=2, perm=4))
-                await ClusterCalls(admin).put_group_config(
-                    broker, SubscriptionGroupConfig(group_name="g", retry_max_times=3)
-                )
+                await admin.groups.create("g", retries=3)
                 found = await admin.brokers.topics(broker)
                 assert (found.configs["T"].read_queue_nums, found.configs["T"].perm) == (2, 4)
                 assert (found.configs["T"].write_queue_nums, found.static) == (16, frozenset())
                 assert (await admin.brokers.groups(broker))["g"].retry_max_times == 3
                 async with aio.Producer("p", namesrv=local.namesrv) as producer:
                     await producer.send(mq.Message("U", b"x"))
-                queue = MessageQueue("U", broker, 0)
-                await admin.groups.commit("g", queue, 0)
-                assert (await ClusterCalls(admin).stored_offsets(broker))["g"] == {queue: 0}
-                assert await admin.topics.search_offset(queue, 0) == 0
+                assert await admin.topics.search_offset(MessageQueue("U", broker, 0), 0) == 0
                 (listed,) = (await admin.name_servers.topics()).values()
                 assert {"T", "U"} <= listed
-                await ClusterCalls(admin).clear_topic(broker, "U")
-                assert "U" not in (await admin.brokers.topics(broker)).configs
-                assert (await ClusterCalls(admin).stored_offsets(broker)).get("g", {}) == {}
-                await ClusterCalls(admin).clear_topic(broker, "U")
-                await ClusterCalls(admin).unlist_topic("U")
-                (listed,) = (await admin.name_servers.topics()).values()
-                assert "U" not in listed
 
     run(main())
 
@@ -120,7 +105,7 @@ def test_silent_name_server_is_skipped() -> None:
     run(main())
 
 
-def test_static_topics_and_offsets_of_missing_topics_are_reported() -> None:
+def test_static_topics_are_reported() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster, Admin(cluster.namesrv) as admin:
             (broker,) = cluster.brokers.values()
@@ -129,11 +114,8 @@ def test_static_topics_and_offsets_of_missing_topics_are_reported() -> None:
                 "topicQueueMappingDetailMap": {"S": {"bname": broker.name, "totalQueues": 4}},
             }
             broker.learn(21, lambda conn, c: answer(body=json.dumps(table).encode()))
-            broker.learn(43, lambda conn, c: answer(body=b'{"offsetTable":{"gone@g":{0:5,1:7}}}'))
             found = await admin.brokers.topics(broker.name)
             assert (set(found.configs), found.static) == ({"S"}, {"S"})
-            queues = {MessageQueue("gone", broker.name, 0): 5, MessageQueue("gone", broker.name, 1): 7}
-            assert await ClusterCalls(admin).stored_offsets(broker.name) == {"g": queues}
             assert await admin.topics.search_offset(MessageQueue("T", broker.name, 0), NOW_MS) == 0
             with pytest.raises(SettingsError, match="timestamp=2024-05-01 00:00:00 has no time zone"):
                 await admin.topics.search_offset(MessageQueue("T", broker.name, 0), datetime(2024, 5, 1))
@@ -146,12 +128,6 @@ def test_system_topics_are_refused() -> None:
         async with fake_cluster("T") as cluster, Admin(cluster.namesrv) as admin:
             with pytest.raises(ClientError, match="RocketMQ's own and cannot be changed"):
                 await admin.topics.set_config("broker-a", TopicConfig(topic_name="TBW102"))
-            with pytest.raises(ClientError, match="cannot be deleted"):
-                await ClusterCalls(admin).clear_topic("broker-a", "TBW102")
-            with pytest.raises(InvalidNameError):
-                await ClusterCalls(admin).put_group_config(
-                    "broker-a", SubscriptionGroupConfig(group_name="no group")
-                )
             with pytest.raises(ClientError, match="there is no broker 'other'"):
                 await admin.brokers.topics("other")
             with pytest.raises(TransportError):
@@ -170,21 +146,12 @@ def test_very_many_group_offsets_are_parsed_in_a_thread(limit: int, monkeypatch:
         threads.append(threading.get_ident())
         return read(body)
 
-    stored = clients_module._offsets_by_group
-
-    def watched(broker: str, body: bytes) -> dict[str, dict[MessageQueue, int]]:
-        threads.append(threading.get_ident())
-        return stored(broker, body)
-
     async def main(namesrv: str) -> dict[str, list[QueueProgress]]:
         async with Admin(namesrv) as client:
             (broker,) = (one.broker_name for one in await client.brokers.list())
-            assert list((await ClusterCalls(client).stored_offsets(broker))["g"].values()) == [0]
             return await client.brokers.progress(broker)
 
     monkeypatch.setattr(calls_module, "INLINE_BYTES_MAX", limit)
-    monkeypatch.setattr(clients_module, "OFFSETS_INLINE_BYTES", limit)
-    monkeypatch.setattr(clients_module, "_offsets_by_group", watched)
     monkeypatch.setattr(brokers_module, "_progress_by_group", noted)
     with LocalCluster() as cluster, mq.Admin(namesrv=cluster.namesrv) as made:
         made.topics.create("T", queues=2)
@@ -193,7 +160,7 @@ def test_very_many_group_offsets_are_parsed_in_a_thread(limit: int, monkeypatch:
         made.groups.commit("g", first.queue, 0)
         found = asyncio.run(main(cluster.namesrv))
     assert [one.queue.queue_id for one in found["g"]] == [0, 1]
-    assert (threads == [threading.get_ident()] * 2) == (limit > 0)
+    assert (threads == [threading.get_ident()]) == (limit > 0)
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])
