@@ -45,7 +45,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
             """A pipeline."""
             plan = Plan("archive", (Step("read", "T", {"T/b/0": "offsets"}),), 7)
             carry_out(
-                "archive", shared, planned=lambda: plan, counted=lambda spark: 0, would="done", work=work
+                "archive",
+                shared,
+                clusters=(),
+                planned=lambda: plan,
+                counted=lambda spark: 0,
+                would="done",
+                work=work,
             )
 
         group = typer.Typer()

@@ -143,6 +143,7 @@ def test_what_is_asked_for_is_done(done: list[Any], capsys: pytest.CaptureFixtur
         carry_out(
             "it",
             shared,
+            clusters=(),
             planned=lambda: plan,
             counted=lambda spark: 0,
             would="sent",

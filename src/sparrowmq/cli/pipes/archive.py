@@ -193,13 +193,11 @@ class BadBodies:
                     "them"
                 )
             return None
-        source = shared.source
-        options = {"nameServer": source["name_server"], **connection_options(source["options"])}
         return BadRows(
             name=bad_rows_of(to),
             topic=self.bad_rows_topic,
             table=self.bad_rows_to,
-            options=options if self.bad_rows_topic else {},
+            options=connection_options(shared.cluster) if self.bad_rows_topic else {},
             most=self.bad_rows_max,
             share=self.bad_rows_share,
         )
@@ -251,6 +249,7 @@ def archive(
     carry_out(
         "archive",
         shared,
+        clusters=[shared.cluster],
         planned=planned,
         counted=counted,
         would="archived; nothing is written",

@@ -176,8 +176,10 @@ def _numbers(texts: Sequence[str] | None) -> dict[str, int]:
 def _run(settings: AuditSettings, shared: Shared) -> int:
     """Run the requested command. Returns the exit status."""
     from sparrowmq.spark.pipelines.audit import audit as pipeline
+    from sparrowmq.spark.pipelines.common.reading import check_reachable
 
     run = shared.run
+    check_reachable(*([shared.cluster] if settings.live else []))
     with reaching("audit", run, settings.directory, settings.archive):
         planned = pipeline.plan_audit(settings)  # reports errors before Spark starts
     if shared.plan:

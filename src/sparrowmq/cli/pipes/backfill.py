@@ -100,6 +100,7 @@ def backfill(
     carry_out(
         "backfill",
         shared,
+        clusters=[shared.cluster],
         planned=planned,
         counted=lambda spark: pipeline.dry_run_backfill_windows(spark, settings),
         would="written; nothing is written",

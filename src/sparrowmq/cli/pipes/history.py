@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparrowmq.cli.base.times import millis
-from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, need_spark, reaching
+from sparrowmq.cli.pipes.common import OutTo, Since, Until, need_spark, reaching
 from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from sparrowmq.spark.pipelines.common.steps import Plan
 
 
 @with_options
@@ -36,17 +38,19 @@ def history(
         **shared.source,
     )
 
+    def planned() -> Plan:
+        with reaching("history", shared.run, archive):
+            return pipeline.plan_history(settings)
+
     def table(spark: SparkSession) -> DataFrame:
         return pipeline.history(spark, settings)
 
-    check_new(to)
-    with reaching("history", shared.run, archive):
-        plan = pipeline.plan_history(settings)
     carry_out_read(
         "history",
         shared,
         to,
-        plan=plan,
+        clusters=[shared.cluster],
+        planned=planned,
         drained=lambda spark: pipeline.dry_run_history(spark, settings),
         counted=table,
         written=table,

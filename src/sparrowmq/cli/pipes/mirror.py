@@ -124,6 +124,7 @@ def mirror(
     carry_out(
         "mirror",
         shared,
+        clusters=[shared.cluster, settings.sink_options],
         planned=lambda: pipeline.plan_mirror(settings),
         counted=lambda spark: pipeline.dry_run_mirror(spark, settings),
         would="sent; nothing is changed",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparrowmq.cli.base.common import UsageError, say
+from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.base.times import millis
 from sparrowmq.cli.pipes.common import Since, Until, need_spark, pairs, reaching
 from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
@@ -17,7 +18,6 @@ from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
 if TYPE_CHECKING:
     from sparrowmq.spark.offsets.offsets import Span
     from sparrowmq.spark.pipelines.common.steps import Plan
-    from sparrowmq.spark.pipelines.replay.settings import ReplaySettings
 
 Topics = Annotated[
     list[str] | None, typer.Argument(help="Topics to read. Default with --archive: all of its topics.")
@@ -179,6 +179,7 @@ def replay(
 ) -> None:
     """Send stored messages to a topic again: filtered, changed, at a rate, never twice after a restart."""
     need_spark()
+    from sparrowmq.spark.pipelines.replay import replay as pipeline
     from sparrowmq.spark.pipelines.replay.settings import ReplaySettings
 
     settings = ReplaySettings(
@@ -193,27 +194,19 @@ def replay(
         **shared.source,
     )
 
-    _carry_out(settings, shared)
-
-
-def _carry_out(settings: ReplaySettings, shared: Shared) -> None:
-    """Log the guarantees, then plan, count or send, as `shared` requires."""
-    from sparrowmq.spark.pipelines.replay import replay as pipeline
-
-    places = (settings.home, settings.archive)
-
     def planned() -> Plan:
-        with reaching("replay", shared.run, *places):
+        with reaching("replay", shared.run, home, read.archive):
             return pipeline.plan_replay(settings)
 
-    if not shared.plan:
-        with reaching("replay", shared.run, *places):
-            lines = pipeline.promises(settings)  # reports errors before Spark starts
-        for line in () if shared.dry_run else lines:
-            say(line, err=True)
+    def promised() -> Sequence[str]:
+        with reaching("replay", shared.run, home, read.archive):
+            return pipeline.promises(settings)
+
     carry_out(
         "replay",
         shared,
+        clusters=[settings.sink_options(""), *([shared.cluster] if read.archive is None else [])],
+        promised=promised,
         planned=planned,
         counted=lambda spark: pipeline.dry_run_replay(spark, settings),
         would="sent; nothing is sent",

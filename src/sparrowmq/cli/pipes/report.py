@@ -69,6 +69,7 @@ def report(
     carry_out(
         "report",
         shared,
+        clusters=[shared.cluster] if live else [],
         planned=lambda: pipeline.plan_report(settings),
         counted=lambda spark: pipeline.dry_run_report(spark, settings),
         would="reported on; nothing is written",

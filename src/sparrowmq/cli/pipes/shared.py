@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -20,6 +20,7 @@ from sparrowmq.cli.pipes.common import (
     PipeRun,
     Show,
     SourceOptions,
+    check_new,
     pairs,
     run_pipeline,
     run_read,
@@ -95,6 +96,12 @@ class Shared:
             "options": pairs(self.options, "--option"),
         }
 
+    @property
+    def cluster(self) -> dict[str, str]:
+        """Options of a read of the cluster."""
+        source = self.source
+        return {**source["options"], "nameServer": source["name_server"]}
+
     def __post_init__(self) -> None:
         zone_of(self.time_zone)  # raises for a wrong one
         if SETTING in pairs(self.conf, "--conf"):
@@ -162,18 +169,29 @@ def carry_out(
     name: str,
     shared: Shared,
     *,
+    clusters: Iterable[Mapping[str, str]],
+    promised: Callable[[], Sequence[str]] = tuple,
     planned: Callable[[], Plan],
     counted: Callable[[SparkSession], int],
     would: str,
     work: Callable[[SparkSession, Watch], Progress],
 ) -> None:
-    """Print the plan, or count and describe the run, or run it, as requested."""
+    """Print the plan, or count and describe the run, or run it, as requested.
+
+    Raises `TransportError` if one of the `clusters`, given by options, cannot be reached. `promised` gives
+    the guarantees of a run, which are shown before Spark starts.
+    """
+    from sparrowmq.spark.pipelines.common.reading import check_reachable
+
+    check_reachable(*clusters)
     if shared.plan:
         show_plan(planned(), shared.as_json)
     elif shared.dry_run:
         plan = planned()
         show_dry_run(plan, run_read(name, shared.run, plan.rows, counted), would, shared.as_json)
     else:
+        for line in promised():
+            say(line, err=True)
         run_pipeline(name, shared.run, work)
 
 
@@ -193,7 +211,8 @@ def carry_out_read(
     shared: Shared,
     to: str | None,
     *,
-    plan: Plan,
+    clusters: Iterable[Mapping[str, str]] = (),
+    planned: Callable[[], Plan],
     drained: Callable[[SparkSession], int],
     counted: Read,
     written: Read,
@@ -202,7 +221,11 @@ def carry_out_read(
 
     `written` is the whole table, `counted` may have fewer columns.
     """
-    run, as_json = shared.run, shared.as_json
+    from sparrowmq.spark.pipelines.common.reading import check_reachable
+
+    check_new(to)
+    check_reachable(*clusters)
+    plan, run, as_json = planned(), shared.run, shared.as_json
     if shared.plan:
         show_plan(plan, as_json)
     elif shared.dry_run:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from sparrowmq.cli.base.times import millis
-from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, need_spark, pairs
+from sparrowmq.cli.pipes.common import OutTo, Since, Until, need_spark, pairs
 from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_options
 
 COUNTED: Final = "topic string, body binary, store_timestamp timestamp"
@@ -40,12 +40,11 @@ def store(
         skip_damaged=skip_damaged,
         options=pairs(shared.options, "--option"),
     )
-    check_new(to)
     carry_out_read(
         "store",
         shared,
         to,
-        plan=pipeline.plan_store(settings),
+        planned=lambda: pipeline.plan_store(settings),
         drained=lambda spark: pipeline.dry_run_store(spark, settings),
         counted=lambda spark: pipeline.store(spark, settings, COUNTED),
         written=lambda spark: pipeline.store(spark, settings),

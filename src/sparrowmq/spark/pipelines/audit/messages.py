@@ -15,6 +15,7 @@ from sparrowmq.spark.pipelines.audit.comparison import JudgedWindow
 from sparrowmq.spark.pipelines.audit.frames import AuditRun
 from sparrowmq.spark.pipelines.audit.settings import AuditSettings
 from sparrowmq.spark.pipelines.audit.traces import Traces
+from sparrowmq.spark.pipelines.common import reading
 from sparrowmq.spark.pipelines.query import stored, trace_records
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def dead_letters(run: AuditRun, window: JudgedWindow, group: str) -> DataFrame |
 def committed(run: AuditRun, group: str) -> DataFrame:
     """The group's offsets. Raises `SettingsError` for one that no broker knows."""
     settings = run.settings
-    with stored.admin_of(settings.stored.source_options) as admin:
+    with reading.admin(settings.stored.source_options) as admin:
         if not admin.groups.config(group):
             text = f"no broker knows group {group!r}; see `sparrow group list`"
             raise SettingsError(text, "groups", group)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sparrowmq.core.names import namespace_of, without_namespace
+from sparrowmq.spark.pipelines.common import reading
 from sparrowmq.spark.pipelines.query import stored
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def known_topics(where: stored.Stored) -> set[str]:
     """Every topic of the archive and, when it is read, of the cluster."""
     known = {queue.topic for queue in where.ledger.queues}
     if where.live:
-        with stored.admin_of(where.source_options) as admin:
+        with reading.admin(where.source_options) as admin:
             known.update(admin.topics.list())
     return known
 

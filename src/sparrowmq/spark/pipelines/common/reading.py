@@ -16,7 +16,7 @@ from sparrowmq.spark.cluster.clients import client_settings
 from sparrowmq.spark.cluster.faults import unread_lost
 from sparrowmq.spark.offsets.losses import UnreadLoss
 from sparrowmq.spark.offsets.offsets import Span, to_tree
-from sparrowmq.spark.options.table import ReadOptions, Use
+from sparrowmq.spark.options.table import ReadOptions, Use, connection_options
 from sparrowmq.spark.options.values import EARLIEST
 from sparrowmq.spark.read.driver import Driver
 from sparrowmq.spark.read.lookup import Found, Lookup
@@ -121,13 +121,13 @@ def prepare(options: Mapping[str, str], group: str) -> None:
     `ClientError`, …
     """
     brokers = {queue.broker_name for queue in queues_of(options).ends}
-    with _admin(options) as admin:
-        known = admin.groups.config(group)
+    with admin(options) as asked:
+        known = asked.groups.config(group)
         if not known:
-            admin.groups.create(group)
+            asked.groups.create(group)
         elif brokers - known.keys():
             one = known[min(known)]
-            admin.groups.create(
+            asked.groups.create(
                 group,
                 retries=one.retry_max_times,
                 enabled=one.consume_enable,
@@ -141,14 +141,25 @@ def hold(options: Mapping[str, str], group: str, hours: int) -> frozenset[tuple[
     Raises `ClientError`, `TransportError`, …
     """
     found = frozenset((queue.topic, queue.broker_name) for queue in queues_of(options).ends)
-    with _admin(options) as admin:
+    with admin(options) as asked:
         for topic in sorted({topic for topic, _ in found}):
-            admin.holds.set(topic, group, hours=hours)
+            asked.holds.set(topic, group, hours=hours)
     return found
 
 
-def _admin(options: Mapping[str, str]) -> Admin:
+def admin(options: Mapping[str, str]) -> Admin:
+    """An admin client for the cluster of a read with these options; not started yet."""
     return Admin(settings=ClientSettings(**client_settings(ReadOptions.parse(options, None))))
+
+
+def check_reachable(*clusters: Mapping[str, str]) -> None:
+    """Ask the name servers of each cluster once; reads and writes ask again and again, for a minute.
+
+    A cluster is given by the options of a read or a write. Raises `TransportError`.
+    """
+    for options in clusters:
+        with admin({**connection_options(options), "subscribe": "any"}) as asked:
+            asked.brokers.cluster_info()
 
 
 def spans_of(options: Mapping[str, str], use: Use = "batch") -> list[Span]:

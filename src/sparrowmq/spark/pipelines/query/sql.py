@@ -10,13 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from sparrowmq import Admin, ClientSettings
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.bodies.ddl import quoted
-from sparrowmq.spark.cluster.clients import client_settings
-from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.pipelines.archive.archive import read_archive
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger
 from sparrowmq.spark.pipelines.archive.location import content_of
@@ -75,7 +72,7 @@ def tables_of(settings: SqlSettings) -> list[str]:
     """The topics that can be tables, sorted. Raises `ArchiveError`, `TransportError`, …"""
     found: set[str] = set()
     if settings.live:
-        with Admin(settings=ClientSettings(**_connection(settings))) as admin:
+        with reading.admin({**_options(settings), "subscribe": "any"}) as admin:
             found.update(admin.topics.list())
     found.update(_archived(settings))
     return sorted(found)
@@ -172,8 +169,3 @@ def _ledger(settings: SqlSettings) -> ArchiveLedger:
 def _options(settings: SqlSettings) -> dict[str, str]:
     named = {"nameServer": settings.name_server} if settings.name_server else {}
     return {**settings.options, **named}
-
-
-def _connection(settings: SqlSettings) -> dict[str, Any]:
-    """The connection options of the cluster: name servers, account, TLS."""
-    return client_settings(ReadOptions.parse({**_options(settings), "subscribe": "any"}, None))

@@ -11,15 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq import Admin, ClientSettings
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.bodies.ddl import ddl
 from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS
-from sparrowmq.spark.cluster.clients import client_settings
 from sparrowmq.spark.cluster.faults import DataLossError
 from sparrowmq.spark.offsets.offsets import Span
-from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.options.values import LATEST
 from sparrowmq.spark.pipelines.archive.archive import read_archive
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger
@@ -77,11 +74,6 @@ class Stored:
         if self.directory is None:
             return "the live log"
         return f"archive {self.directory}{' and the live log' if self.live else ''}"
-
-
-def admin_of(options: Mapping[str, str]) -> Admin:
-    """An admin client for the cluster of a read with these options; not started yet."""
-    return Admin(settings=ClientSettings(**client_settings(ReadOptions.parse(options, None))))
 
 
 def between(options: Mapping[str, str], since: int, until: int) -> dict[str, str]:
@@ -232,7 +224,7 @@ def _holds_older(where: Stored, queues: Sequence[MessageQueue], since: int) -> s
 
 def _reaching_brokers(options: Mapping[str, str], since: int) -> set[str]:
     """Brokers whose oldest message was stored before `since`, as they report."""
-    with admin_of(options) as admin:
+    with reading.admin(options) as admin:
         return {
             broker.broker_name
             for broker in admin.brokers.list()

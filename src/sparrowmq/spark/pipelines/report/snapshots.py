@@ -17,7 +17,7 @@ from sparrowmq.core.errors import NoRouteError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import dlq_topic, retry_topic
 from sparrowmq.spark.pipelines.common import directories, reading
-from sparrowmq.spark.pipelines.query.stored import admin_of, between
+from sparrowmq.spark.pipelines.query.stored import between
 from sparrowmq.spark.pipelines.report.settings import Day, ReportSettings
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ DDL: Final = (
 
 def take_snapshot(settings: ReportSettings, now: float) -> Path:
     """Write a snapshot of the groups. Returns the file. Queries the cluster, starts no Spark."""
-    with admin_of(settings.stored.source_options) as admin:
+    with reading.admin(settings.stored.source_options) as admin:
         found = [
             (group, place)
             for topic in settings.topics
