@@ -6,7 +6,7 @@ batch of each task must have exactly Spark's Arrow schema (spark:3.1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,6 +55,14 @@ another name for `sharding_key`. `keys` are for look-up only.
 """
 KEY_KINDS: Final = ("string", "binary", "int", "bigint")
 """Types of a column that is used only through the option idempotenceKey."""
+
+
+def check_columns(names: Iterable[str]) -> None:
+    """Raises `SettingsError` for a name that is not a column of the source."""
+    for name in names:
+        if name not in SOURCE_COLUMNS:
+            text = f"column {name!r} is unknown to the rocketmq source; known are {', '.join(SOURCE_COLUMNS)}"
+            raise SettingsError(text, "columns", name)
 
 
 def source_ddl(options: ReadOptions) -> str:

@@ -21,7 +21,6 @@ from sparrowmq.spark.pipelines.common.reading import UnreadQueues
 from sparrowmq.spark.pipelines.query import stored
 from sparrowmq.spark.pipelines.query.stored import (
     Stored,
-    between,
     gaps,
     live_spans,
     moment,
@@ -42,7 +41,6 @@ def test_where() -> None:
         Stored(topics=())
     with pytest.raises(SettingsError, check=about(setting="directory", other="live")):
         Stored(topics=("T",), live=False)
-    assert between({"a": "b"}, -5, 7)["startingTimestamp"] == "0"
     assert moment(1500) == "1970-01-01T00:00:01.500+00:00"
 
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from sparrowmq.spark.offsets.offsets import Span
-from sparrowmq.spark.options.values import EARLIEST, LATEST
+from sparrowmq.spark.options.values import EARLIEST
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger, rounds
 from sparrowmq.spark.pipelines.archive.settings import ArchiveSettings
 from sparrowmq.spark.pipelines.common import reading
+from sparrowmq.spark.pipelines.common.source import between
 from sparrowmq.spark.pipelines.common.steps import Plan, Step
 
 NAME: Final = "archive"
@@ -83,14 +84,9 @@ def missing(
     settings: ArchiveSettings, ledger: ArchiveLedger, since: int | None, until: int | None
 ) -> list[Span]:
     """Offsets before the archive's ends that are stored but not archived."""
-    options = settings.source_options
-    if since is not None:
-        options |= {"startingTimestamp": str(since), "startingOffsetsByTimestampStrategy": LATEST}
-    if until is not None:
-        options |= {"endingTimestamp": str(until)}
     ends = ledger.ends()
     found: list[Span] = []
-    for span in reading.spans_of(options):
+    for span in reading.spans_of(between(settings.source_options, since, until)):
         end = min(span.end, ends.get(span.queue, span.start))
         if end > span.start:
             found += ledger.missing(Span(span.queue, span.start, end))

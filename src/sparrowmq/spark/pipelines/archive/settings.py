@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
@@ -11,16 +10,16 @@ from sparrowmq.columnar.schema import DEFAULT_COLUMNS as DEFAULT_COLUMNS
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.bodies.bad_rows import BadRows
 from sparrowmq.spark.bodies.ddl import ddl
-from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS
-from sparrowmq.spark.options.values import EARLIEST, LATEST
+from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS, check_columns
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger
 from sparrowmq.spark.pipelines.archive.location import FORMATS, PARQUET, Store, TableOptions, store_of
 from sparrowmq.spark.pipelines.archive.rows import NEEDED
 from sparrowmq.spark.pipelines.common.directories import named
+from sparrowmq.spark.pipelines.common.source import FollowedSource, check_least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveSettings:
+class ArchiveSettings(FollowedSource):
     """What to archive, and where. Set exactly one of `topics` and `pattern`."""
 
     directory: str | Path
@@ -39,24 +38,12 @@ class ArchiveSettings:
     """Rows of a table stored more than this many days ago are deleted; 0: never."""
     history_days: int = 7
     """Versions older than this may be deleted."""
-    topics: tuple[str, ...] = ()
-    pattern: str = ""
-    """A regular expression that whole topic names match."""
-    name_server: str = ""
-    """`host:port;…`; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR`."""
-    start: str = EARLIEST
-    """`earliest` or `latest`: where queues begin that are not yet in the archive."""
-    follow: bool = False
-    """Continue until stopped; else end with the messages that are stored now."""
     every: float = 60.0
-    """With `follow`: seconds between the starts of batches."""
     batch_rows: int = 1_000_000
-    """Maximum number of messages in one batch."""
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     """The source's columns to keep; those in `NEEDED` are always kept."""
     select: tuple[str, ...] = ()
     """More columns, as SQL expressions: `get_json_object(cast(body as string), '$.id') as id`."""
-    fail_on_data_loss: bool = True
     compact_batches: int = 32
     """Merge this many adjacent small batches into one; 0: never."""
     compact_bytes: int = 512 * 1024 * 1024
@@ -73,26 +60,11 @@ class ArchiveSettings:
     """Where to write the bytes of bodies that cannot be decompressed; the archive has their rows with a null
     body. Without it such a body ends the run.
     """
-    options: Mapping[str, str] = field(default_factory=dict)
-    """More options of the source."""
 
     def __post_init__(self) -> None:
-        if bool(self.topics) == bool(self.pattern):
-            raise SettingsError("an archive needs either topics or a pattern", "topics", other="pattern")
-        if self.start not in (EARLIEST, LATEST):
-            raise SettingsError(f"start={self.start!r}: must be {EARLIEST} or {LATEST}", "start", self.start)
-        for name, value, least in (
-            ("every", self.every, 0),
-            ("batch_rows", self.batch_rows, 1),
-            ("compact_batches", self.compact_batches, 0),
-            ("compact_bytes", self.compact_bytes, 1),
-            ("hold_hours", self.hold_hours, 0),
-            ("file_bytes", self.file_bytes, 1),
-            ("keep_days", self.keep_days, 0),
-            ("history_days", self.history_days, 0),
-        ):
-            if value < least:
-                raise SettingsError(f"{name}={value}: must be {least} or more", name, value)
+        self.check_followed("an archive")
+        check_least(self, compact_batches=0, compact_bytes=1, hold_hours=0)
+        check_least(self, file_bytes=1, keep_days=0, history_days=0)
         if self.hold_hours and not self.group:
             raise SettingsError(
                 f"hold_hours={self.hold_hours} needs a group, whose offsets show what is archived",
@@ -103,14 +75,7 @@ class ArchiveSettings:
         if self.bad_rows is not None and "body" not in self.columns:
             text = "bad_rows concern bodies, but the archive has no column body"
             raise SettingsError(text, "bad_rows", other="columns")
-        unknown = [name for name in self.columns if name not in SOURCE_COLUMNS]
-        if unknown:
-            raise SettingsError(
-                f"column {unknown[0]!r} is unknown to the rocketmq source; known are "
-                f"{', '.join(SOURCE_COLUMNS)}",
-                "columns",
-                unknown[0],
-            )
+        check_columns(self.columns)
 
     def _check_format(self) -> None:
         if self.format not in FORMATS:
@@ -137,19 +102,9 @@ class ArchiveSettings:
         )
         return store_of(self.directory, options)
 
-    @property
-    def source_options(self) -> dict[str, str]:
-        """Options of every read of the topics."""
-        found = {"failOnDataLoss": str(self.fail_on_data_loss).lower(), **self.options}
-        if self.bad_rows is not None:
-            found["mode"] = "PERMISSIVE"
-        if self.name_server:
-            found["nameServer"] = self.name_server
-        if self.topics:
-            found["subscribe"] = ",".join(self.topics)
-        else:
-            found["subscribePattern"] = self.pattern
-        return found
+    def _options(self) -> dict[str, str]:
+        found = FollowedSource._options(self)
+        return found if self.bad_rows is None else {**found, "mode": "PERMISSIVE"}
 
     def ledger(self) -> ArchiveLedger:
         """The content of the archive; empty if it does not exist."""

@@ -14,6 +14,7 @@ from sparrowmq.core.names import check_group
 from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options import values
 from sparrowmq.spark.pipelines.audit.verdict import allowed_of
+from sparrowmq.spark.pipelines.common.source import check_least, check_times
 from sparrowmq.spark.pipelines.query.stored import Stored
 
 DAY_MS: Final = 86_400_000
@@ -101,13 +102,7 @@ class AuditSettings:
                 self.match,
                 other="topics",
             )
-        for name, value, least in (
-            ("late_seconds", self.late_seconds, 0),
-            ("margin_seconds", self.margin_seconds, 0),
-            ("shown", self.shown, 0),
-        ):
-            if value < least:
-                raise SettingsError(f"{name}={value}: must be {least} or more", name, value)
+        check_least(self, late_seconds=0, margin_seconds=0, shown=0)
         self._check_window()
         self._check_ledger()
         allowed_of(self.allow)
@@ -120,8 +115,7 @@ class AuditSettings:
     def _check_window(self) -> None:
         if self.spans and (self.since is not None or self.until is not None):
             raise SettingsError("give either offsets or times for an audit", "spans", other="since")
-        if self.since is not None and self.until is not None and self.since >= self.until:
-            raise SettingsError(f"since={self.since} is not before until={self.until}", "since", self.since)
+        check_times(self.since, self.until)
         if len({span.queue for span in self.spans}) < len(self.spans):
             raise SettingsError("offsets name a queue twice; give one range per queue", "spans")
         strange = sorted({span.queue.topic for span in self.spans} - set(self.topics))

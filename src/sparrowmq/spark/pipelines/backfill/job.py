@@ -21,13 +21,13 @@ from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.bodies.ddl import ddl
 from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS
 from sparrowmq.spark.offsets.offsets import Span
-from sparrowmq.spark.options.values import LATEST
 from sparrowmq.spark.pipelines.backfill.ledger import BackfillError, BackfillLedger, Settled, window_name
 from sparrowmq.spark.pipelines.backfill.settings import BackfillSettings
 from sparrowmq.spark.pipelines.backfill.windows import Window, boundaries, by_rows, by_time
 from sparrowmq.spark.pipelines.common import reading
 from sparrowmq.spark.pipelines.common.files import files_of
 from sparrowmq.spark.pipelines.common.queries import PipelineError, explain, plain_errors
+from sparrowmq.spark.pipelines.common.source import between
 from sparrowmq.spark.pipelines.common.steps import AT_MOST, Plan, Step
 from sparrowmq.spark.pipelines.common.watch import Progress, Watch
 
@@ -266,7 +266,7 @@ def _settled(settings: BackfillSettings, ledger: BackfillLedger) -> Settled:
 
 def _cut(settings: BackfillSettings) -> list[Window]:
     """Cut what is stored now into windows. Asks the cluster."""
-    spans = reading.spans_of(_bounded(settings, settings.since, settings.until))
+    spans = reading.spans_of(between(settings.source_options, settings.since, settings.until))
     if not spans:
         return []
     if settings.window_ms is None:
@@ -274,15 +274,6 @@ def _cut(settings: BackfillSettings) -> list[Window]:
     since, until = _extent(settings, spans)
     moments = boundaries(since, until, settings.window_ms)
     return by_time(spans, moments, [_offsets_at(settings, moment) for moment in moments])
-
-
-def _bounded(settings: BackfillSettings, since: int | None, until: int | None) -> dict[str, str]:
-    options = settings.source_options
-    if since is not None:
-        options |= {"startingTimestamp": str(since), "startingOffsetsByTimestampStrategy": LATEST}
-    if until is not None:
-        options |= {"endingTimestamp": str(until)}
-    return options
 
 
 def _extent(settings: BackfillSettings, spans: Sequence[Span]) -> tuple[int, int]:
@@ -296,4 +287,5 @@ def _extent(settings: BackfillSettings, spans: Sequence[Span]) -> tuple[int, int
 
 def _offsets_at(settings: BackfillSettings, moment: int) -> dict[MessageQueue, int]:
     """The first offset stored at or after a moment, for queues that have earlier messages."""
-    return {span.queue: span.end for span in reading.spans_of(_bounded(settings, None, moment))}
+    earlier = reading.spans_of(between(settings.source_options, None, moment))
+    return {span.queue: span.end for span in earlier}

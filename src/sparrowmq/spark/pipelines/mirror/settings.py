@@ -10,7 +10,8 @@ from typing import Final
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.names import check_group
 from sparrowmq.spark.options.table import ReadOptions, WriteOptions
-from sparrowmq.spark.options.values import EARLIEST, LATEST, pattern
+from sparrowmq.spark.options.values import pattern
+from sparrowmq.spark.pipelines.common.source import FollowedSource, check_least
 from sparrowmq.spark.pipelines.mirror.clusters import Side
 from sparrowmq.spark.pipelines.mirror.rows import check_name, check_topic
 
@@ -21,7 +22,7 @@ elsewhere.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorSettings:
+class MirrorSettings(FollowedSource):
     """What is mirrored from cluster `source` to cluster `target`. Exactly one of `topics` and `pattern`."""
 
     directory: str | Path
@@ -34,21 +35,6 @@ class MirrorSettings:
     """The name of the target cluster."""
     target_name_server: str
     """`host:port;…` of the target."""
-    name_server: str = ""
-    """`host:port;…` of the source; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR`."""
-    topics: tuple[str, ...] = ()
-    pattern: str = ""
-    """A regular expression that whole topic names match; new ones are picked up."""
-    start: str = EARLIEST
-    """`earliest` or `latest`: where the first run begins. Topics and queues that appear later are mirrored
-    from their start.
-    """
-    follow: bool = False
-    """Run until stopped; otherwise end with the messages that exist now."""
-    every: float = 1.0
-    """With `follow`: seconds between the starts of batches."""
-    batch_rows: int = 100_000
-    """Maximum messages of one batch."""
     create_topics: bool = True
     """Create topics at the target, with as many queues, and extend them when the source's grow."""
     target_cluster: str = ""
@@ -59,15 +45,12 @@ class MirrorSettings:
     """A regular expression for further groups; it must match the whole name."""
     groups_every: float = 10.0
     """Seconds between two checks of groups, and of topics and queues without messages."""
-    fail_on_data_loss: bool = True
-    options: Mapping[str, str] = field(default_factory=dict)
-    """More options of the source."""
     target_options: Mapping[str, str] = field(default_factory=dict)
     """More options of the sink, such as its account."""
 
     def __post_init__(self) -> None:
-        if bool(self.topics) == bool(self.pattern):
-            raise SettingsError("a mirror needs either topics or a pattern", "topics", other="pattern")
+        self.check_followed("a mirror")
+        check_least(self, groups_every=0)
         check_name("source", self.source)
         check_name("target", self.target)
         if self.source == self.target:
@@ -80,15 +63,6 @@ class MirrorSettings:
         if not self.target_name_server:
             text = "a mirror needs target_name_server, such as 10.0.0.2:9876"
             raise SettingsError(text, "target_name_server")
-        if self.start not in (EARLIEST, LATEST):
-            raise SettingsError(f"start={self.start!r}: must be {EARLIEST} or {LATEST}", "start", self.start)
-        for name, value, least in (
-            ("every", self.every, 0),
-            ("batch_rows", self.batch_rows, 1),
-            ("groups_every", self.groups_every, 0),
-        ):
-            if value < least:
-                raise SettingsError(f"{name}={value}: must be {least} or more", name, value)
         for topic in self.topics:
             check_topic(topic)
         if "%" in self.pattern:
@@ -102,21 +76,8 @@ class MirrorSettings:
         if self.group_pattern:
             pattern("group_pattern", self.group_pattern)
 
-    @property
-    def source_options(self) -> dict[str, str]:
-        """Options of every read of the topics."""
-        found = {
-            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
-            "maxPartitions": str(TASKS),
-            **self.options,
-        }
-        if self.name_server:
-            found["nameServer"] = self.name_server
-        if self.topics:
-            found["subscribe"] = ",".join(self.topics)
-        else:
-            found["subscribePattern"] = self.pattern
-        return found
+    def _options(self) -> dict[str, str]:
+        return {"maxPartitions": str(TASKS), **FollowedSource._options(self)}
 
     @property
     def sink_options(self) -> dict[str, str]:

@@ -7,23 +7,22 @@ of its content is the boundary. Both sides are as of the moment the table is cre
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.bodies.ddl import ddl
 from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS
 from sparrowmq.spark.cluster.faults import DataLossError
 from sparrowmq.spark.offsets.offsets import Span
-from sparrowmq.spark.options.values import LATEST
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveError, ArchiveLedger, ArchiveUnit, rounds
 from sparrowmq.spark.pipelines.archive.location import ArchiveContent, content_of
 from sparrowmq.spark.pipelines.archive.rows import NEEDED, UTC_DATE
 from sparrowmq.spark.pipelines.common import reading
+from sparrowmq.spark.pipelines.common.source import Source, between, check_times
 from sparrowmq.spark.pipelines.common.steps import AT_MOST, Plan, Step
 
 if TYPE_CHECKING:
@@ -33,29 +32,23 @@ NAME: Final = "history"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistorySettings:
-    """Which messages of which archive and cluster."""
+class HistorySettings(Source):
+    """Which messages of which archive and cluster; without topics, of all in the archive.
+
+    `fail_on_data_loss`: offsets that are neither archived nor still stored are an error.
+    """
 
     directory: str | Path
     """The archive."""
-    topics: tuple[str, ...] = ()
-    """Topics; empty: all in the archive."""
-    name_server: str = ""
-    """`host:port;…`; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR`."""
     since: int | None = None
     """Only messages stored at or after this time, epoch milliseconds."""
     until: int | None = None
     """Only messages stored before this time, epoch milliseconds."""
     select: tuple[str, ...] = ()
     """The archive's `select`, so that the live side has those columns too; otherwise they are null there."""
-    fail_on_data_loss: bool = True
-    """Whether offsets that are neither archived nor still stored are an error."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """More options of the source."""
 
     def __post_init__(self) -> None:
-        if self.since is not None and self.until is not None and self.since >= self.until:
-            raise SettingsError(f"since={self.since} is not before until={self.until}", "since", self.since)
+        check_times(self.since, self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +121,7 @@ def _seam(settings: HistorySettings) -> _Seam:
     if not topics:
         text = f"{settings.directory} is empty; name the topics, or archive some messages first"
         raise ArchiveError(text, "topics")
-    options = _options(settings, topics)
+    options = {**settings.source_options, "subscribe": ",".join(topics)}
     found = reading.queues_of(options)
     if settings.fail_on_data_loss:
         _check_loss(ledger, found.firsts, topics)
@@ -139,23 +132,11 @@ def _seam(settings: HistorySettings) -> _Seam:
     return _Seam(content, units, topics, tuple(sorted(spans)))
 
 
-def _options(settings: HistorySettings, topics: Sequence[str]) -> dict[str, str]:
-    options = {"failOnDataLoss": str(settings.fail_on_data_loss).lower(), **settings.options}
-    if settings.name_server:
-        options["nameServer"] = settings.name_server
-    return {**options, "subscribe": ",".join(topics)}
-
-
 def _stored(settings: HistorySettings, options: Mapping[str, str], found: reading.UnreadQueues) -> list[Span]:
     """The brokers' spans for the given time range."""
     if settings.since is None and settings.until is None:
         return [Span(queue, found.firsts[queue], end) for queue, end in found.ends.items()]
-    narrowed = dict(options)
-    if settings.since is not None:
-        narrowed |= {"startingTimestamp": str(settings.since), "startingOffsetsByTimestampStrategy": LATEST}
-    if settings.until is not None:
-        narrowed |= {"endingTimestamp": str(settings.until)}
-    return reading.spans_of(narrowed)
+    return reading.spans_of(between(options, settings.since, settings.until))
 
 
 def _check_loss(ledger: ArchiveLedger, firsts: Mapping[MessageQueue, int], topics: Sequence[str]) -> None:
@@ -184,7 +165,7 @@ def _live(
 
     names = dict.fromkeys((*NEEDED, *(columns or SOURCE_COLUMNS)))
     schema = ddl({name: kind for name, kind in SOURCE_COLUMNS.items() if name in names})
-    options = reading.assigned(_options(settings, ()), spans)
+    options = reading.assigned(settings.source_options, spans)
     frame = reading.batch(spark, options, schema).selectExpr("*", *settings.select)
     return _narrowed(frame, settings, dated=False).withColumn("date", F.expr(UTC_DATE))
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.options.values import SKIP
 from sparrowmq.spark.pipelines.common import reading
+from sparrowmq.spark.pipelines.common.source import check_times
 from sparrowmq.spark.pipelines.common.steps import ABOUT, Plan, Step
 from sparrowmq.spark.read.store_files import about_records, log_files, wanted_files
 
@@ -40,8 +40,7 @@ class StoreSettings:
     """More options of the source, such as `checkCrc` and `maxPartitions`."""
 
     def __post_init__(self) -> None:
-        if self.since is not None and self.until is not None and self.since >= self.until:
-            raise SettingsError(f"since={self.since} is not before until={self.until}", "since", self.since)
+        check_times(self.since, self.until)
 
     @property
     def source_options(self) -> dict[str, str]:

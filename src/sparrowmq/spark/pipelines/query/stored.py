@@ -17,11 +17,11 @@ from sparrowmq.spark.bodies.ddl import ddl
 from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS
 from sparrowmq.spark.cluster.faults import DataLossError
 from sparrowmq.spark.offsets.offsets import Span
-from sparrowmq.spark.options.values import LATEST
 from sparrowmq.spark.pipelines.archive.archive import read_archive
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger
 from sparrowmq.spark.pipelines.archive.location import content_of
 from sparrowmq.spark.pipelines.common import reading
+from sparrowmq.spark.pipelines.common.source import between
 from sparrowmq.spark.pipelines.query.history import HistorySettings, history, plan_history
 
 if TYPE_CHECKING:
@@ -74,16 +74,6 @@ class Stored:
         if self.directory is None:
             return "the live log"
         return f"archive {self.directory}{' and the live log' if self.live else ''}"
-
-
-def between(options: Mapping[str, str], since: int, until: int) -> dict[str, str]:
-    """Options of a read of messages stored in a time range."""
-    return {
-        **options,
-        "startingTimestamp": str(max(0, since)),
-        "startingOffsetsByTimestampStrategy": LATEST,
-        "endingTimestamp": str(until),
-    }
 
 
 def live_spans(where: Stored, since: int, until: int) -> list[Span]:

@@ -13,6 +13,7 @@ from sparrowmq.core.names import dlq_topic
 from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options.table import connection_options
 from sparrowmq.spark.pipelines.common import directories
+from sparrowmq.spark.pipelines.common.source import Source, check_least, check_times
 from sparrowmq.spark.pipelines.replay.directory import ReplayDirectory
 
 TOPIC: Final = "{topic}"
@@ -33,9 +34,9 @@ _FREE: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySettings:
-    """A replay's source and target. One source: topics (or ranges of queues), an archive, a group's dead
-    letters.
+class ReplaySettings(Source):
+    """A replay's source and target. One source: topics (or ranges of queues), an archive (without topics: all
+    in it), a group's dead letters. Of the source's `options`, those of the connection and of speed.
     """
 
     home: str | Path
@@ -44,8 +45,6 @@ class ReplaySettings:
     """
     to: str
     """The target topic; `{topic}` in it stands for a message's source topic."""
-    topics: tuple[str, ...] = ()
-    """Topics to read; empty with an archive: all in it."""
     archive: str | Path | None = None
     """Read an archive instead of the live log."""
     dead_letters_of: str = ""
@@ -56,8 +55,6 @@ class ReplaySettings:
     """Only messages stored at or after this time, epoch milliseconds."""
     until: int | None = None
     """Only messages stored before this time, epoch milliseconds."""
-    name_server: str = ""
-    """`host:port;…`; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR`."""
     to_name_server: str = ""
     """The target cluster, if it is another one."""
     tags: str = ""
@@ -82,23 +79,13 @@ class ReplaySettings:
     """Maximum messages of a part."""
     tasks: int = 2
     """Number of concurrent tasks; one with a rate limit."""
-    fail_on_data_loss: bool = True
-    options: Mapping[str, str] = field(default_factory=dict)
-    """More options of the source, for the connection and for speed."""
     to_options: Mapping[str, str] = field(default_factory=dict)
     """More options of the sink."""
 
     def __post_init__(self) -> None:
         self._check_source()
-        for name, value, least in (
-            ("rate", self.rate, 1),
-            ("batch_rows", self.batch_rows, 1),
-            ("tasks", self.tasks, 1),
-        ):
-            if value is not None and value < least:
-                raise SettingsError(f"{name}={value}: must be {least} or more", name, value)
-        if self.since is not None and self.until is not None and self.since >= self.until:
-            raise SettingsError(f"since={self.since} is not before until={self.until}", "since", self.since)
+        check_least(self, rate=1, batch_rows=1, tasks=1)
+        check_times(self.since, self.until)
         if self.ids not in ("renew", "keep"):
             raise SettingsError(f"ids={self.ids!r}: must be renew or keep", "ids", self.ids)
         unknown = [name for name in self.values if name not in DEFAULTS]
@@ -145,17 +132,9 @@ class ReplaySettings:
             return (dlq_topic(self.dead_letters_of),)
         return self.topics or tuple(sorted({span.queue.topic for span in self.ranges}))
 
-    @property
-    def source_options(self) -> dict[str, str]:
-        """Options of every read of the cluster."""
-        found = {"failOnDataLoss": str(self.fail_on_data_loss).lower(), **self.options}
-        if self.name_server:
-            found["nameServer"] = self.name_server
-        if self.tags:
-            found["tags"] = self.tags
-        if self.sql92:
-            found["sql92"] = self.sql92
-        return found
+    def _options(self) -> dict[str, str]:
+        filters = {"tags": self.tags, "sql92": self.sql92}
+        return {**Source._options(self), **{name: text for name, text in filters.items() if text}}
 
     def sink_options(self, source: str) -> dict[str, str]:
         """Options of every write of messages from a topic."""
@@ -165,12 +144,6 @@ class ReplaySettings:
         if self.to_name_server:
             found = {"nameServer": self.to_name_server}
         return {**found, **self.to_options, "topic": self.to.replace(TOPIC, source)}
-
-    @property
-    def may_lose(self) -> bool:
-        """Whether it continues when messages were deleted before they were read."""
-        given = [text for name, text in self.options.items() if name.lower() == "failondataloss"]
-        return given[-1].strip().lower() == "false" if given else not self.fail_on_data_loss
 
     @property
     def names_queues(self) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from sparrowmq.core.errors import NoRouteError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.offsets.offsets import Span
-from sparrowmq.spark.options.values import LATEST
 from sparrowmq.spark.pipelines.archive.location import content_of
 from sparrowmq.spark.pipelines.common import reading, writing
+from sparrowmq.spark.pipelines.common.source import between
 from sparrowmq.spark.pipelines.replay.directory import Replay, ReplayDirectory, ReplayError
 from sparrowmq.spark.pipelines.replay.settings import ReplaySettings
 
@@ -48,15 +48,9 @@ def _archived(settings: ReplaySettings) -> list[Span]:
 def _stored(settings: ReplaySettings) -> list[Span]:
     """The requested part of the brokers' messages."""
     options = {**settings.source_options, "subscribe": ",".join(settings.sources)}
-    if settings.since is not None:
-        options |= {
-            "startingTimestamp": str(settings.since),
-            "startingOffsetsByTimestampStrategy": LATEST,
-        }
-    if settings.until is not None:
-        options |= {"endingTimestamp": str(settings.until)}
     try:
-        return _within(reading.spans_of(options), settings.ranges)
+        spans = reading.spans_of(between(options, settings.since, settings.until))
+        return _within(spans, settings.ranges)
     except NoRouteError as error:
         if not settings.dead_letters_of:
             raise

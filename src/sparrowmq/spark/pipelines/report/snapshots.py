@@ -17,7 +17,7 @@ from sparrowmq.core.errors import NoRouteError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import dlq_topic, retry_topic
 from sparrowmq.spark.pipelines.common import directories, reading
-from sparrowmq.spark.pipelines.query.stored import between
+from sparrowmq.spark.pipelines.common.source import between
 from sparrowmq.spark.pipelines.report.settings import Day, ReportSettings
 
 if TYPE_CHECKING:
