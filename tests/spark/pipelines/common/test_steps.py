@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sparrowmq.spark.pipelines.common.steps import AT_MOST, Plan, Step
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.offsets.offsets import Span
+from sparrowmq.spark.pipelines.common.steps import AT_MOST, Plan, Step, reads
 
 PLAN = Plan("archive", (Step("read", "Orders", {"queues": 4}), Step("merge", "small ones")), 1200)
 
@@ -29,3 +31,12 @@ def test_a_plan_as_json() -> None:
             {"action": "merge", "what": "small ones", "details": {}},
         ],
     }
+
+
+def test_what_is_read_of_each_topic() -> None:
+    orders, bills = MessageQueue("Orders", "a", 0), MessageQueue("Bills", "a", 1)
+    assert reads("read", [Span(orders, 0, 5), Span(bills, 2, 3), Span(orders, 7, 9)]) == [
+        Step("read", "Bills", {str(bills): "offsets 2 to before 3"}),
+        Step("read", "Orders", {str(orders): "offsets 0 to before 5, 7 to before 9"}),
+    ]
+    assert reads("read", []) == []

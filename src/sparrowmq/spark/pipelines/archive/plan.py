@@ -12,7 +12,7 @@ from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger, rounds
 from sparrowmq.spark.pipelines.archive.settings import ArchiveSettings
 from sparrowmq.spark.pipelines.common import reading
 from sparrowmq.spark.pipelines.common.source import between
-from sparrowmq.spark.pipelines.common.steps import Plan, Step
+from sparrowmq.spark.pipelines.common.steps import Plan, Step, reads
 
 NAME: Final = "archive"
 BACKFILL: Final = "backfill"
@@ -46,14 +46,7 @@ def _plan(
 ) -> Plan:
     if not spans and not settings.follow:
         return Plan(name, (), 0)
-    steps = []
-    for topic in sorted({span.queue.topic for span in spans}):
-        offsets: dict[str, str] = {}
-        for span in (one for one in spans if one.queue.topic == topic):
-            before = offsets.get(str(span.queue), "offsets")
-            comma = "" if before == "offsets" else ","
-            offsets[str(span.queue)] = f"{before}{comma} {span.start} to before {span.end}"
-        steps.append(Step("read", topic, offsets))
+    steps = reads("read", spans)
     place = settings.store.place(ledger.next_number)
     details = {"columns": ", ".join((settings.schema, *settings.select)), "batches": end}
     steps.append(Step("write", place, details))

@@ -10,7 +10,7 @@ from sparrowmq.core.errors import NoRouteError
 from sparrowmq.spark.pipelines.audit.messages import stored_columns
 from sparrowmq.spark.pipelines.audit.sent import check_ledger
 from sparrowmq.spark.pipelines.audit.settings import AuditSettings
-from sparrowmq.spark.pipelines.common.steps import Plan, Step
+from sparrowmq.spark.pipelines.common.steps import Plan, Step, offsets
 from sparrowmq.spark.pipelines.query import stored
 from sparrowmq.spark.pipelines.query.stored import moment
 
@@ -37,7 +37,7 @@ def plan_audit(settings: AuditSettings, now: Clock = time) -> Plan:
     if settings.ledger:
         steps.append(Step("read ledger", settings.ledger, {"format": settings.ledger_kind}))
     if settings.spans:
-        window = {str(span.queue): f"offsets {span.start} to before {span.end}" for span in settings.spans}
+        window = offsets(settings.spans)
     waiting = _stored_waiting(settings, since, until)
     rows += waiting
     steps.append(

@@ -28,7 +28,7 @@ from sparrowmq.spark.pipelines.common import reading
 from sparrowmq.spark.pipelines.common.files import files_of
 from sparrowmq.spark.pipelines.common.queries import PipelineError, explain, plain_errors
 from sparrowmq.spark.pipelines.common.source import between
-from sparrowmq.spark.pipelines.common.steps import AT_MOST, Plan, Step
+from sparrowmq.spark.pipelines.common.steps import AT_MOST, WAIT, Plan, Step, reads
 from sparrowmq.spark.pipelines.common.watch import Progress, Watch
 
 if TYPE_CHECKING:
@@ -53,13 +53,10 @@ def plan_backfill_windows(settings: BackfillSettings) -> Plan:
     left = settled.left(ledger.done())
     if not left:
         return Plan(NAME, (), 0)
-    steps = []
-    for topic in sorted({span.queue.topic for window in left for span in window.spans}):
-        ends: dict[MessageQueue, tuple[int, int]] = {}
-        for span in (one for window in left for one in window.spans if one.queue.topic == topic):
-            ends[span.queue] = (ends.get(span.queue, (span.start, 0))[0], span.end)
-        places = {str(queue): f"offsets {start} to before {end}" for queue, (start, end) in ends.items()}
-        steps.append(Step("read", topic, places))
+    whole: dict[MessageQueue, Span] = {}
+    for span in (one for window in left for one in window.spans):
+        whole[span.queue] = Span(span.queue, whole.get(span.queue, span).start, span.end)
+    steps = reads("read", whole.values())
     sizes = [len(window) for window in left]
     details = {
         "windows": f"{len(settled.windows):,}, of which {len(settled.windows) - len(left):,} are done",
@@ -67,7 +64,7 @@ def plan_backfill_windows(settings: BackfillSettings) -> Plan:
         "at once": str(settings.parallel),
     }
     steps.append(Step("write", f"{settings.directory}/window=…", details))
-    rows_text = AT_MOST if settings.is_narrowed else "{:,} messages wait"
+    rows_text = AT_MOST if settings.is_narrowed else WAIT
     return Plan(NAME, tuple(steps), sum(sizes), rows_text)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sparrowmq.spark.offsets.offsets import Span
+
+WAIT: Final = "{:,} messages wait"
 AT_MOST: Final = "{:,} messages at most"
 ABOUT: Final = "about {:,} messages"
 
@@ -26,7 +29,7 @@ class Plan:
     pipeline: str
     steps: tuple[Step, ...]
     rows: int | None = None
-    rows_text: str = "{:,} messages wait"
+    rows_text: str = WAIT
     """What `rows` means; of pipelines that only read: how many there are, as far as that is known before."""
 
     def lines(self) -> Iterator[str]:
@@ -54,3 +57,19 @@ class Plan:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+
+def offsets(spans: Iterable[Span]) -> dict[str, str]:
+    """The offsets of each queue, as details of a step."""
+    found: dict[str, str] = {}
+    for span in spans:
+        before = found.get(str(span.queue))
+        text = f"{span.start} to before {span.end}"
+        found[str(span.queue)] = f"{before}, {text}" if before else f"offsets {text}"
+    return found
+
+
+def reads(action: str, spans: Collection[Span]) -> list[Step]:
+    """A step for each topic of these spans."""
+    topics = sorted({span.queue.topic for span in spans})
+    return [Step(action, topic, offsets(s for s in spans if s.queue.topic == topic)) for topic in topics]

@@ -11,7 +11,7 @@ from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.options.values import EARLIEST
 from sparrowmq.spark.pipelines.common import reading
-from sparrowmq.spark.pipelines.common.steps import Plan, Step
+from sparrowmq.spark.pipelines.common.steps import Plan, Step, offsets
 from sparrowmq.spark.pipelines.mirror.clusters import Side, check_sides
 from sparrowmq.spark.pipelines.mirror.directory import MirrorDirectory
 from sparrowmq.spark.pipelines.mirror.group_sync import GroupMover
@@ -39,10 +39,8 @@ def plan_mirror(settings: MirrorSettings) -> Plan:
         there = loop_thread().run(target.writable(topic))
         queues = sorted(queue for queue in found.ends if queue.topic == topic)
         steps += _topic_steps(settings, state, topic, queues, there)
-        offsets = {
-            str(s.queue): f"offsets {s.start} to before {s.end}" for s in spans if s.queue.topic == topic
-        }
-        steps.append(Step("send", f"{topic} to {target.name}", offsets))
+        mine = offsets(span for span in spans if span.queue.topic == topic)
+        steps.append(Step("send", f"{topic} to {target.name}", mine))
     promised = promise(settings, {queue.topic for queue in found.ends})
     end = f"a batch every {settings.every:g} s until stopped" if settings.follow else "then the end"
     steps.append(

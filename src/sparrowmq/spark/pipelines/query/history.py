@@ -23,7 +23,7 @@ from sparrowmq.spark.pipelines.archive.location import ArchiveContent, content_o
 from sparrowmq.spark.pipelines.archive.rows import NEEDED, UTC_DATE
 from sparrowmq.spark.pipelines.common import reading
 from sparrowmq.spark.pipelines.common.source import Source, between, check_times
-from sparrowmq.spark.pipelines.common.steps import AT_MOST, Plan, Step
+from sparrowmq.spark.pipelines.common.steps import AT_MOST, Plan, Step, reads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,15 +88,7 @@ def plan_history(settings: HistorySettings) -> Plan:
     """
     seam = _seam(settings)
     what = {"batches": len(seam.units), "messages at most": f"{sum(unit.rows for unit in seam.units):,}"}
-    steps = [Step("read archive", seam.content.where, what)]
-    for topic in seam.topics:
-        mine = {
-            str(span.queue): f"offsets {span.start} to before {span.end}"
-            for span in seam.spans
-            if span.queue.topic == topic
-        }
-        if mine:
-            steps.append(Step("read live", topic, mine))
+    steps = [Step("read archive", seam.content.where, what), *reads("read live", seam.spans)]
     rows = sum(unit.rows for unit in seam.units) + sum(map(len, seam.spans))
     return Plan(NAME, tuple(steps), rows, AT_MOST)
 

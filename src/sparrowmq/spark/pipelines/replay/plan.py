@@ -7,7 +7,7 @@ from typing import Final
 from sparrowmq.spark.offsets.offsets import describe
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.pipelines.common import writing
-from sparrowmq.spark.pipelines.common.steps import AT_MOST, Plan, Step
+from sparrowmq.spark.pipelines.common.steps import AT_MOST, WAIT, Plan, Step, reads
 from sparrowmq.spark.pipelines.replay.settings import TOPIC, ReplaySettings
 from sparrowmq.spark.pipelines.replay.settled import settled
 
@@ -19,11 +19,7 @@ def plan_replay(settings: ReplaySettings) -> Plan:
     home = settings.replay_directory
     replay, place = settled(settings, home), home.place()
     left = place.left(replay)
-    steps = []
-    for topic in sorted({span.queue.topic for span in left}):
-        mine = [span for span in left if span.queue.topic == topic]
-        offsets = {str(span.queue): f"offsets {span.start} to before {span.end}" for span in mine}
-        steps.append(Step("read" if settings.archive is None else "read archive", topic, offsets))
+    steps = reads("read" if settings.archive is None else "read archive", left)
     filters = {"tags": settings.tags, "sql92": settings.sql92, "where": settings.where}
     if any(filters.values()):
         given = {name: text for name, text in filters.items() if text}
@@ -42,9 +38,7 @@ def plan_replay(settings: ReplaySettings) -> Plan:
             details["rate"] = f"{settings.rate:,} messages a second at most"
         steps.append(Step("send to", target.topic, details))
     rows = sum(map(len, left))
-    return (
-        Plan(NAME, tuple(steps), rows, AT_MOST) if any(filters.values()) else Plan(NAME, tuple(steps), rows)
-    )
+    return Plan(NAME, tuple(steps), rows, AT_MOST if any(filters.values()) else WAIT)
 
 
 def promises(settings: ReplaySettings) -> list[str]:
