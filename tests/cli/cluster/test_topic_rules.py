@@ -50,6 +50,8 @@ def test_queues_are_taken_away_only_when_they_are_read(sparrow: Sparrow, cluster
     with mq.Admin(namesrv=cluster.namesrv) as admin, mq.Producer("p", namesrv=cluster.namesrv) as producer:
         admin.topics.create("Shrinks", 4)
         admin.groups.create("g")
+        kept = sparrow("topic", "create", "Shrinks", "--queues", "2", status=1).err
+        assert "sparrow topic update Shrinks --write-queues 2" in " ".join(kept.split())
         for queue in producer.queues("Shrinks"):
             producer.send(mq.Message("Shrinks", b"x"), queue=queue)
             admin.groups.commit("g", queue, 0)

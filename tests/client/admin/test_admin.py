@@ -102,6 +102,39 @@ def test_more_queues_to_write_than_to_read_need_force() -> None:
     flow(test)
 
 
+def test_creation_takes_no_queues_away() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        kept = bodies.TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=4, perm=6)
+        cluster.brokers["broker-b"].on[RequestCode.GET_TOPIC_CONFIG] = lambda c, m: answer(body=kept.encode())
+        for numbers in ({}, {"write_queues": 4}):
+            with pytest.raises(ClientError, match="on broker-b", check=about(value=4, limit=8)):
+                await admin.topics.create("T", 4, **numbers)
+        assert not any(broker.requests(CREATE) for broker in cluster.brokers.values()), "not at one of them"
+        cluster.topics["T"] = {name: QueueData(name, 4, 4, 6) for name in cluster.brokers}
+        for broker in cluster.brokers.values():
+            broker.on[CREATE] = lambda conn, c: answer()
+        await admin.topics.create("T", 4, force=True)
+        await admin.topics.create("T", read_queues=4, write_queues=4)
+        assert len(cluster.brokers["broker-b"].requests(CREATE)) == 2
+
+    flow(test, brokers=2)
+
+
+def test_permissions_change_only_the_permissions() -> None:
+    """Queues and order are the broker's, not those of a route that may be old."""
+
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        kept = bodies.TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8, perm=6, order=True)
+        cluster.broker.on[RequestCode.GET_TOPIC_CONFIG] = lambda conn, c: answer(body=kept.encode())
+        cluster.broker.on[CREATE] = lambda conn, c: answer()
+        assert await admin.topics.set_perm("T", 4) == ["broker-a"]
+        header = from_ext(CreateTopicRequest, cluster.broker.requests(CREATE)[-1].ext)
+        assert (header.read_queue_nums, header.write_queue_nums, header.perm) == (8, 8, 4)
+        assert header.order
+
+    flow(test)
+
+
 def test_change_of_a_topic_at_an_older_broker_reads_its_table() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         broker = cluster.broker

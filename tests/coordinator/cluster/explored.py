@@ -258,8 +258,8 @@ class MadeUpAdmin(MadeUpParts):
         self.done.append(f"resend {one.message_id}")
         return "offset-new"
 
-    async def topics_create(self, name: str, queues: int, **how: Any) -> None:
-        self.done.append(f"create {name} {queues} {how}")
+    async def topics_create(self, name: str, **how: Any) -> None:
+        self.done.append(f"create {name} {how}")
 
     async def topics_delete(self, name: str) -> None:
         self.done.append(f"delete {name}")

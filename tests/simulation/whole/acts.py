@@ -100,7 +100,7 @@ class Acts:
         """Give a topic fewer queues, if nobody loses a message by that."""
         topic = TOPICS[number % 2]
         if self.queues.get(topic, 0) > 1:
-            await self.admin.topics.create(topic, queues=1)
+            await self.admin.topics.create(topic, read_queues=1, write_queues=1)
             self.queues[topic] = 1
 
     async def force(self, number: int) -> None:

@@ -30,7 +30,7 @@ PERMISSIONS = {2: "write", 4: "read", 6: "read and write"}
 def create(
     topic: Topic,
     queues: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Queues on each broker; 8 for a new topic.")
+        int | None, typer.Option(min=1, max=1024, help="Queues on each broker, no fewer than it has; 8 for a new topic.")
     ] = None,
     perm: Annotated[
         int | None, typer.Option(min=0, max=6, help="2 write, 4 read, 6 both; 6 for a new topic.")
@@ -43,7 +43,10 @@ def create(
     namesrv: Namesrv = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic on every broker, or change an existing one; omitted settings stay as they are."""
+    """Create a topic on every broker, or change an existing one; omitted settings stay as they are.
+
+    `sparrow topic update` takes queues away.
+    """
     attributes: dict[str, str | None] = {}
     for text in attribute or ():
         key, equals, value = text.partition("=")

@@ -101,45 +101,42 @@ class TopicAdmin(AdminPart):
         """Create or change a topic on every master of `cluster` (all clusters by default); returns its route.
 
         Returns when the name server knows the topic on these brokers. Omitted settings keep each broker's
-        value; a new topic gets 8 queues to read and write. `queues` is per broker; `read_queues` and
-        `write_queues` set the two numbers apart. More queues to write than to read are refused
-        (`ClientError`), and SparrowMQ's brokers refuse fewer queues to read while the others have unread
-        messages (`BrokerError` with their number), unless `force`. `perm` bits are 2 write and 4 read.
+        value; a new topic gets 8 queues to read and write. `queues` is per broker, and takes no queue away:
+        `ClientError` if the topic has more. `read_queues` and `write_queues` set the two numbers apart, also
+        to fewer. More queues to write than to read are refused (`ClientError`), and SparrowMQ's brokers
+        refuse fewer queues to read while the others have unread messages (`BrokerError` with their number).
+        `force` permits all three. `perm` bits are 2 write and 4 read.
         `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
         refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
         """
-        instance = self._calls.running()
+        self._calls.running()
         check_topic(name)
         if is_system_topic(name):
             raise InvalidNameError(f"the topic {name!r} is RocketMQ's own; choose another name")
         given: dict[str, int] = {}
-        for what, number in (("read_queues", read_queues), ("write_queues", write_queues)):
-            number = queues if number is None else number
+        for what, number in (
+            ("queues", queues),
+            ("read_queues", read_queues),
+            ("write_queues", write_queues),
+        ):
             if number is not None:
-                check_range("queues" if number == queues else what, number, 1, 65535)
-                given[f"{what.removesuffix('s')}_nums"] = number
+                check_range(what, number, 1, 65535)
+        for field, number in (("read_queue_nums", read_queues), ("write_queue_nums", write_queues)):
+            if number is not None:
+                given[field] = number
         if perm is not None:
             check_range("perm", perm, 0, 7)
             given["perm"] = perm
         masters = await self._calls.cluster_masters(cluster)
         change = changes_text(attributes or {})
-        changes = (
-            self._change_topic(address, name, given, change, force=force) for address in masters.values()
-        )
-        wanted = dict(zip(masters, await asyncio.gather(*changes), strict=True))
-        deadline = asyncio.get_running_loop().time() + _ROUTE_WAIT
-        for pause in Backoff(first=0.01, most=0.25).delays(instance.rng):
-            route = await instance.update_route(name)
-            if route is not None and _has_queues(route, wanted):
-                return route
-            if asyncio.get_running_loop().time() > deadline:
-                break
-            await instance.sleep(pause)
-        raise RequestTimeoutError(
-            f"topic {name!r} was created on {', '.join(masters)}, but the name server did not list it "
-            f"within {_ROUTE_WAIT:g} s; check that the brokers are registered with it",
-            address=instance.name_servers.current,
-        )
+        found = await asyncio.gather(*(self._topic_config(at, name) for at in masters.values()))
+        wanted = {  # a change that is refused for one broker is made at none
+            broker: changed_topic(broker, name, before, given, queues, force=force)
+            for broker, before in zip(masters, found, strict=True)
+        }
+        puts = (self._put_topic(masters[at], wanted[at], change, force=force) for at in wanted)
+        await asyncio.gather(*puts)
+        return await self._listed(name, wanted)
 
     async def set_config(self, broker: str, config: bodies.TopicConfig, *, force: bool = False) -> None:
         """Create or change a topic on one broker (code 17). Other attributes of the topic on the broker stay.
@@ -167,14 +164,10 @@ class TopicAdmin(AdminPart):
             broker = route.broker(queues.broker_name)
             if broker_name not in (None, queues.broker_name) or broker is None or broker.master is None:
                 continue
-            header = headers.CreateTopicRequest(
-                topic=topic,
-                read_queue_nums=queues.read_queue_nums,
-                write_queue_nums=queues.write_queue_nums,
-                perm=perm,
-                topic_sys_flag=queues.topic_sys_flag,
-            )
-            await self._calls.ask(broker.master, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+            config = await self._topic_config(broker.master, topic)
+            if config is None:
+                continue
+            await self._put_topic(broker.master, replace(config, perm=perm), None, force=False)
             changed.append(queues.broker_name)
         if not changed:
             known = ", ".join(queues.broker_name for queues in route.queues) or "none"
@@ -203,6 +196,23 @@ class TopicAdmin(AdminPart):
 
     # Inside
 
+    async def _listed(self, name: str, wanted: Mapping[str, bodies.TopicConfig]) -> TopicRoute:
+        """The topic's route as soon as a name server has it with these settings on all these brokers."""
+        instance = self._calls.running()
+        deadline = asyncio.get_running_loop().time() + _ROUTE_WAIT
+        for pause in Backoff(first=0.01, most=0.25).delays(instance.rng):
+            route = await instance.update_route(name)
+            if route is not None and _has_queues(route, wanted):
+                return route
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await instance.sleep(pause)
+        raise RequestTimeoutError(
+            f"topic {name!r} was created on {', '.join(wanted)}, but the name server did not list it "
+            f"within {_ROUTE_WAIT:g} s; check that the brokers are registered with it",
+            address=instance.name_servers.current,
+        )
+
     async def _put_topic(
         self, address: str, config: bodies.TopicConfig, attributes: str | None, *, force: bool
     ) -> None:
@@ -219,24 +229,6 @@ class TopicAdmin(AdminPart):
             sparrow_force=force or None,
         )
         await self._calls.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-
-    async def _change_topic(
-        self, address: str, name: str, given: Mapping[str, int], attributes: str | None, *, force: bool
-    ) -> bodies.TopicConfig:
-        """Create a topic, or change only the `given` settings of it; returns the new ones."""
-        found = await self._topic_config(address, name)
-        if found is None:
-            found = bodies.TopicConfig(topic_name=name, read_queue_nums=8, write_queue_nums=8)
-        config = replace(found, **given)
-        reads, writes = config.read_queue_nums, config.write_queue_nums
-        if reads < writes and not force and {"read_queue_nums", "write_queue_nums"} & given.keys():
-            raise ClientError(
-                f"topic {name!r} at {address} would have {writes} write queues and {reads} read queues: no "
-                f"consumer would get the messages in the queues {reads} to {writes - 1}; give it at least "
-                f"{writes} read queues, or force it"
-            )
-        await self._put_topic(address, config, attributes, force=force)
-        return config
 
     async def _topic_config(self, address: str, topic: str) -> bodies.TopicConfig | None:
         header = headers.GetTopicConfigRequest(topic=topic)
@@ -273,6 +265,46 @@ class TopicAdmin(AdminPart):
             }
             names = [n for n in names if not _is_hidden(n) and n not in hidden]
         return sorted(names)
+
+
+def changed_topic(
+    broker: str,
+    name: str,
+    before: bodies.TopicConfig | None,
+    given: Mapping[str, int],
+    queues: int | None,
+    *,
+    force: bool,
+) -> bodies.TopicConfig:
+    """A topic's settings after its creation with `queues`, or after a change of the `given` settings.
+
+    Raises `ClientError` for a change that takes queues away although only a creation was asked for, and for
+    one after which nobody reads what is written. Pure.
+    """
+    numbers = (
+        {} if queues is None else dict.fromkeys({"read_queue_nums", "write_queue_nums"} - {*given}, queues)
+    )
+    if before is not None and queues is not None and not force:
+        most = max((getattr(before, field) for field in numbers), default=0)
+        if queues < most:
+            raise ClientError(
+                f"topic {name!r} on {broker} has {most} queues; creating it with {queues} would take some "
+                f"away; give at least {most} queues or no number, or take queues away by write_queues and "
+                f"then read_queues (`sparrow topic update {name} --write-queues {queues}`)",
+                what="queues",
+                value=queues,
+                limit=most,
+            )
+    old = before or bodies.TopicConfig(topic_name=name, read_queue_nums=8, write_queue_nums=8)
+    config = replace(old, **numbers, **given)
+    reads, writes = config.read_queue_nums, config.write_queue_nums
+    if reads < writes and not force and (numbers or {"read_queue_nums", "write_queue_nums"} & given.keys()):
+        raise ClientError(
+            f"topic {name!r} on {broker} would have {writes} write queues and {reads} read queues: no "
+            f"consumer would get the messages in the queues {reads} to {writes - 1}; give it at least "
+            f"{writes} read queues, or force it"
+        )
+    return config
 
 
 def _queue_statuses(answers: Iterable[bytes]) -> list[QueueStatus]:

@@ -134,10 +134,11 @@ class TopicAdmin(AdminPartFacade[_TopicAdmin]):
         """Create or change a topic on every master of `cluster` (all clusters by default); returns its route.
 
         Returns when the name server knows the topic on these brokers. Omitted settings keep each broker's
-        value; a new topic gets 8 queues to read and write. `queues` is per broker; `read_queues` and
-        `write_queues` set the two numbers apart. More queues to write than to read are refused
-        (`ClientError`), and SparrowMQ's brokers refuse fewer queues to read while the others have unread
-        messages (`BrokerError` with their number), unless `force`. `perm` bits are 2 write and 4 read.
+        value; a new topic gets 8 queues to read and write. `queues` is per broker, and takes no queue away:
+        `ClientError` if the topic has more. `read_queues` and `write_queues` set the two numbers apart, also
+        to fewer. More queues to write than to read are refused (`ClientError`), and SparrowMQ's brokers
+        refuse fewer queues to read while the others have unread messages (`BrokerError` with their number).
+        `force` permits all three. `perm` bits are 2 write and 4 read.
         `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
         refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
         """

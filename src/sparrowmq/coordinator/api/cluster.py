@@ -41,8 +41,8 @@ Name = Annotated[str, Field(max_length=NAME_CHARS_MAX)]
 
 class TopicChange(Reason):
     """The settings of a topic: queues at each broker, permissions (2 write, 4 read, 6 both, 0 neither), and
-    the cluster (default: all). `exists` is whether the caller expects the topic to exist: 409 if it does not
-    match.
+    the cluster (default: all). What is left out stays as it is; a new topic gets 8 queues and 6. `exists` is
+    whether the caller expects the topic to exist: 409 if it does not match.
     """
 
     queues: int = Field(default=8, ge=1, le=QUEUES_MAX)
@@ -217,11 +217,15 @@ async def put_topic(topic: str, body: TopicChange, who: Who) -> Answer:
         word = "exists already" if configs is not None else "no longer exists"
         raise RefusedError(f"the topic {topic[:255]} {word}; reload and try again", status=409)
     before = None if configs is None else {name: config_view(one) for name, one in configs.items()}
-    after = {"queues": body.queues, "perm": body.perm, "cluster": body.cluster}
+    new = configs is None
+    given = {name: getattr(body, name) for name in ("queues", "perm") if new or name in body.model_fields_set}
+    queues, perm = given.get("queues"), given.get("perm")
+    after = {"queues": queues, "perm": perm, "cluster": body.cluster}
     admin = await explores.admin()
 
     async def act() -> None:
-        await asked(admin.topics.create(topic, body.queues, perm=body.perm, cluster=body.cluster))
+        numbers = {"queues": queues} if new else {"read_queues": queues, "write_queues": queues}
+        await asked(admin.topics.create(topic, **numbers, perm=perm, cluster=body.cluster))
 
     action = "topic.create" if configs is None else "topic.change"
     await carry_out(who, Change(action, thing, before, after, reason=body.reason), act)
