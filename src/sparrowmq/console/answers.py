@@ -10,14 +10,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
-from urllib.parse import parse_qs, quote, urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from sparrowmq.console.federated import GO, OUT
+from sparrowmq.console.federated import GO, ONWARD_CHARS_MAX, OUT
+from sparrowmq.console.forms import ENTER, KEPT, fillable, kept, submitted
 from sparrowmq.console.rendering import THEMES, render
 from sparrowmq.console.safety import CSRF_FIELD, ConsoleAddress, csrf_of, inner_path, is_csrf
 from sparrowmq.console.streams import CountedStream, Streams
@@ -40,9 +41,6 @@ limit.
 STREAM_RETRY_SECONDS: Final = "30"
 """When a page asks again that could not be followed."""
 STOP_LOOK_SECONDS: Final = 0.5
-FIELDS_MAX: Final = 100
-OF_THE_PERSON: Final = frozenset({"reason", "typed", "csrf", "stamp", "step"})
-"""Fields of a form that no link fills in."""
 LANGUAGE: Final = "sparrow_language"
 THEME: Final = "sparrow_theme"
 _log = logging.getLogger("sparrowmq.console")
@@ -62,22 +60,42 @@ class Desk:
 
     async def login(self, request: Request) -> Response:
         """The form for name and password; or the result of a submitted one."""
-        fields = await _fields(request) if request.method == "POST" else {}
+        fields = await submitted(request) if request.method == "POST" else {}
         onward = inner_path(fields.get("next") or request.query_params.get("next", "/"))
         if request.method == "GET":
-            given = {"next": onward, "name": "", "problem": ""}
-            return await self._page(request, "login", given | self._other_ways(request, onward))
+            return await self._ask_who(request, onward)
         self._need_own(request)
-        name = fields.get("name", "")
         try:
-            body = people.Login(name=name[:64], password=fields.get("password", "")[:1000])
-            made = await run_in_threadpool(people.login, body, request, self._context)
+            token = await self._enter(request, fields)
         except RefusedError as error:
-            values = {"next": onward, "name": name, "problem": str(error)} | self._other_ways(request, onward)
-            return await self._page(request, "login", values, status=error.status)
+            return await self._ask_who(request, onward, fields.get("name", ""), error)
         answer = RedirectResponse(onward, 303)
-        self._set(answer, self._place.cookie, str(made["token"]))
+        self._set(answer, self._place.cookie, token)
         return answer
+
+    async def _enter(self, request: Request, fields: Mapping[str, str]) -> str:
+        """The token of a new session. Raises `RefusedError` for a wrong name or password."""
+        body = people.Login(name=fields.get("name", "")[:64], password=fields.get("password", "")[:1000])
+        made = await run_in_threadpool(people.login, body, request, self._context)
+        return str(made["token"])
+
+    async def _ask_who(
+        self,
+        request: Request,
+        onward: str,
+        name: str = "",
+        error: RefusedError | None = None,
+        waiting: Mapping[str, str] | None = None,
+    ) -> Response:
+        """The login page. `waiting` is what was typed into the form at this address."""
+        values = {
+            "next": onward,
+            "name": name,
+            "problem": "" if error is None else str(error),
+            "waiting": {f"{KEPT}{field}": value for field, value in (waiting or {}).items()},
+            "enter": ENTER,
+        } | self._other_ways(request, onward)
+        return await self._page(request, "login", values, status=200 if error is None else error.status)
 
     def _other_ways(self, request: Request, onward: str) -> Values:
         """The login with a provider, and the provider's logout page after a logout."""
@@ -89,7 +107,7 @@ class Desk:
     async def logout(self, request: Request) -> Response:
         """End the session."""
         caller = await self._caller(request)
-        fields = await _fields(request)
+        fields = await submitted(request)
         self._need_form(request, caller, fields)
         await run_in_threadpool(people.logout, caller)
         answer = RedirectResponse("/login?out=1" if self.provider is not None else "/login", 303)
@@ -101,7 +119,7 @@ class Desk:
     async def preferences(self, request: Request) -> Response:
         """Save a language or a theme; needs no permission."""
         self._need_own(request)
-        fields = await _fields(request)
+        fields = await submitted(request)
         answer = RedirectResponse(inner_path(fields.get("next", "/")), 303)
         for cookie, known in ((LANGUAGE, LANGUAGES), (THEME, THEMES)):
             value = fields.get(cookie.removeprefix("sparrow_"), "")
@@ -190,11 +208,14 @@ class Desk:
         async def answer(request: Request) -> Response:
             visit = await self._visit(request)
             if visit is None:
-                return self._to_login(request)
+                return await self._resume(request, form)
             if request.method == "GET":
-                return await self._ask(visit, form, _filled(visit))
-            given = await _fields(request)
-            self._need_form(request, visit.caller, given)
+                return await self._ask(visit, form, fillable(visit.query))
+            given = await submitted(request)
+            self._need_own(request)
+            if not is_csrf(visit.caller.text, given.get(CSRF_FIELD, "")):
+                other = RefusedError(visit.words("form.other-session"), status=403)
+                return await self._ask(visit, form, kept(given), look=True, error=other)
             if given.get("step") != "do":
                 return await self._ask(visit, form, given, look=True)
             try:
@@ -215,6 +236,40 @@ class Desk:
                 )
             return RedirectResponse(f"{back}{'&' if '?' in back else '?'}{urlencode({'_done': done})}", 303)
 
+        return answer
+
+    async def _resume(self, request: Request, form: Form) -> Response:
+        """The login in the place of a form whose session has ended, then the form with what was typed.
+
+        What another site sent is dropped: no session's cookie comes with it either.
+        """
+        if request.method != "POST" or not self._is_own(request):
+            return self._to_login(request)
+        fields = await submitted(request)
+        is_login, waiting = fields.get("step") == ENTER, kept(fields)
+        if not waiting:
+            return self._to_login(request)
+        problem = RefusedError(_words(request)("login.ended"), status=401)
+        if is_login:
+            try:
+                token = await self._enter(request, fields)
+            except RefusedError as error:
+                problem = error
+            else:
+                return await self._resumed(request, form, token, waiting)
+        name = fields.get("name", "") if is_login else ""
+        return await self._ask_who(request, _link(request, fillable(waiting)), name, problem, waiting)
+
+    async def _resumed(
+        self, request: Request, form: Form, token: str, waiting: Mapping[str, str]
+    ) -> Response:
+        """The form in a new session, with what was typed before."""
+        caller = await run_in_threadpool(caller_of, self._context, token)
+        try:
+            answer = await self._ask(Visit(request, caller, _words(request)), form, waiting, look=True)
+        except SparrowError as error:
+            answer = await self.refused(request, error)
+        self._set(answer, self._place.cookie, token)
         return answer
 
     async def _ask(
@@ -294,11 +349,15 @@ class Desk:
         text = request.cookies.get(self._place.cookie, "")[:200]
         return await run_in_threadpool(caller_of, self._context, text)
 
-    def _need_own(self, request: Request) -> None:
-        """Raise `RefusedError` (403) if no page of the console sent the request."""
+    def _is_own(self, request: Request) -> bool:
+        """Whether a page of the console sent the request."""
         headers = request.headers
         host = headers.get("host", "")
-        if not self._place.is_own(headers.get("origin"), headers.get("sec-fetch-site"), host):
+        return self._place.is_own(headers.get("origin"), headers.get("sec-fetch-site"), host)
+
+    def _need_own(self, request: Request) -> None:
+        """Raise `RefusedError` (403) if no page of the console sent the request."""
+        if not self._is_own(request):
             raise RefusedError(_words(request)("error.origin"), status=403)
 
     def _need_form(self, request: Request, caller: ApiCaller, fields: Mapping[str, str]) -> None:
@@ -313,7 +372,7 @@ class Desk:
         fields = [
             (key, value) for key, value in request.query_params.multi_items() if not key.startswith("_")
         ]
-        path = quote(str(request.scope["path"]), safe="/")
+        path = _path(request)
         path += f"?{urlencode(fields)}" if fields and request.method == "GET" else ""
         answer = RedirectResponse(f"/login?{urlencode({'next': path})}" if path != "/" else "/login", 303)
         if self._place.cookie in request.cookies:
@@ -383,32 +442,20 @@ async def _csv(visit: Visit, page: Page, name: str) -> Response:
     raise RefusedError(f"this page has no table {name[:64]!r}", status=404)
 
 
-async def _fields(request: Request) -> dict[str, str]:
-    """The fields of a submitted form; several with one name are joined by line feeds.
-
-    Raises `RefusedError` (422) if the form is not ours.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
-        raise RefusedError(
-            f"a form is sent as application/x-www-form-urlencoded, not {kind[:60]!r}", status=422
-        )
-    text = (await request.body()).decode("latin-1")
-    try:
-        found = parse_qs(text, keep_blank_values=True, max_num_fields=FIELDS_MAX)
-    except ValueError:
-        raise RefusedError(f"a form has at most {FIELDS_MAX} fields", status=422) from None
-    return {name: "\n".join(values) for name, values in found.items()}
-
-
-def _filled(visit: Visit) -> dict[str, str]:
-    """The fields that a link fills in. Who confirms writes the reason and the name of what is destroyed."""
-    return {name: value for name, value in visit.query.items() if name not in OF_THE_PERSON}
-
-
 def _words(request: Request) -> Words:
     chosen = request.cookies.get(LANGUAGE, "")
     return words(chosen if chosen in LANGUAGES else preferred(request.headers.get("accept-language", "")))
+
+
+def _path(request: Request) -> str:
+    """The path, as used in links."""
+    return quote(str(request.scope["path"]), safe="/")
+
+
+def _link(request: Request, fields: Mapping[str, str]) -> str:
+    """The link that fills in these fields, for a login with a provider; without them if it is too long."""
+    filled = f"{_path(request)}?{urlencode(fields)}"
+    return filled if fields and len(filled) <= ONWARD_CHARS_MAX else _path(request)
 
 
 def _here(request: Request) -> str:
@@ -416,8 +463,7 @@ def _here(request: Request) -> str:
     if request.method != "GET" or request.url.path == "/login":
         return inner_path(request.query_params.get("next", "/")) if request.url.path == "/login" else "/"
     fields = [(name, value) for name, value in request.query_params.multi_items() if not name.startswith("_")]
-    path = quote(str(request.scope["path"]), safe="/")
-    return inner_path(path + (f"?{urlencode(fields)}" if fields else ""))
+    return inner_path(_path(request) + (f"?{urlencode(fields)}" if fields else ""))
 
 
 def _done(visit: Visit) -> str:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 FLOW: Final = "sparrow_login"
 FLOW_SECONDS: Final = 600
 FLOW_CHARS_MAX: Final = 4000
+ONWARD_CHARS_MAX: Final = 1500
+"""Of the page to continue with: the cookie has it."""
 GO: Final = "/login/oidc"
 BACK: Final = "/login/oidc/back"
 OUT: Final = "/login/oidc/out"
@@ -96,7 +98,7 @@ class Federated:
 
     async def go(self, request: Request) -> Response:
         """Redirect to the provider."""
-        flow = LoginFlow.new(inner_path(request.query_params.get("next", "/"))[:1500])
+        flow = LoginFlow.new(inner_path(request.query_params.get("next", "/"))[:ONWARD_CHARS_MAX])
         address = await self._calls.call(
             self._provider.login_address, self._way_back(request), flow.state, flow.nonce, flow.challenge
         )

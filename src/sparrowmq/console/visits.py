@@ -31,6 +31,8 @@ PART_SECONDS: Final = 2.5
 SEARCH_SECONDS: Final = 20.0
 """Time limit of a part that searches brokers on the reader's request."""
 ROWS_AT_ONCE: Final = 300
+PASSWORDS: Final = frozenset({"old", "new", "password"})
+"""The names of fields for passwords; no other field has one of them."""
 _log = logging.getLogger("sparrowmq.console")
 
 
@@ -127,7 +129,7 @@ class Page:
 class Field:
     """A field of a form. `kind` is text, number, select, lines, or password; `label` the key of its words.
 
-    A password is typed with the reason and is never sent back to the browser.
+    A password is typed with the reason and is never sent back to the browser: `PASSWORDS` has its name.
     """
 
     name: str
@@ -137,6 +139,12 @@ class Field:
     choices: Sequence[tuple[str, str]] = ()
     help: str = ""
     needed: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.kind == "password") is not (self.name in PASSWORDS):
+            raise ValueError(
+                f"a password, and nothing else, is named one of {sorted(PASSWORDS)}: {self.name}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

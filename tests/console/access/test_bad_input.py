@@ -35,22 +35,72 @@ NAMES = {
 }
 
 
-def test_expired_session_during_a_form_changes_nothing_and_returns_after_login(console: Site) -> None:
-    reader = console.reader("admin", console.password)
-    path = "/new/topic"
-    seen = reader.post(path, {"csrf": reader.page(path).hidden("csrf"), "step": "look", "topic": "MidForm",
-                              "queues": "1", "perm": "6"})  # fmt: skip
-    sent = {"csrf": seen.hidden("csrf"), "stamp": seen.hidden("stamp"), "step": "do", "reason": "late"}
-    sent |= {"topic": "MidForm", "queues": "1", "perm": "6"}
-    other = Reader(console.address, cookies=dict(reader.cookies))
+def logged_out(found: Site, reader: Reader) -> None:
+    """End the reader's session in another browser."""
+    other = Reader(found.address, cookies=dict(reader.cookies))
     assert other.post("/logout", {"csrf": other.page("/").hidden("csrf")}).status == 303
+
+
+def test_expired_session_during_a_form_changes_nothing_and_brings_back_what_was_typed(console: Site) -> None:
+    reader = console.reader("admin", console.password)
+    path, given = "/new/topic", {"topic": "MidForm", "queues": "3", "perm": "4"}
+    seen = reader.post(path, given | {"csrf": reader.page(path).hidden("csrf"), "step": "look"})
+    sent = given | {"csrf": seen.hidden("csrf"), "stamp": seen.hidden("stamp"), "step": "do"}
+    sent |= {"reason": 'late & "odd"', "typed": "MidForm"}
+    logged_out(console, reader)
     late = reader.post(path, sent)
-    assert (late.status, late.headers["location"]) == (303, "/login?next=%2Fnew%2Ftopic")
-    assert entries(console, object="MidForm") == []
-    again = console.reader("admin", console.password)
-    refused = again.post(path, sent)
-    assert refused.status == 403, "the form was that of the session before"
-    assert entries(console, object="MidForm") == []
+    assert late.status == 401 and "nothing was done" in late.words and "csrf" not in late.text
+    waiting = {name: late.hidden(name) for name in ("step", *(f"kept.{one}" for one in (*given, "reason")))}
+    wrong = reader.post(path, waiting | {"name": "admin", "password": "a wrong password"})
+    assert wrong.status == 401 and "name or the password is wrong" in wrong.words
+    assert wrong.hidden("kept.topic") == "MidForm" and "a wrong password" not in wrong.text
+
+    entered = waiting | {"name": "admin", "password": console.password}
+    back = reader.post(path, entered)
+    assert back.status == 200 and reader.cookies["sparrow_session"].startswith("smq_")
+    for one in (
+        'value="MidForm"',
+        'value="3"',
+        '<option value="4" selected',
+        'value="late &amp; &#34;odd&#34;"',
+    ):
+        assert one in back.text, one
+    assert console.password not in back.text
+    assert "MidForm" in back.words and 'name="stamp"' in back.text, "the preview is made again"
+    again = reader.post(path, entered)  # the reader reloads the page
+    assert again.status == 403 and 'value="MidForm"' in again.text
+    assert entries(console, object="MidForm") == [], "only a confirmation creates it"
+    confirmed = sent | {"csrf": back.hidden("csrf"), "stamp": back.hidden("stamp")}
+    assert reader.post(path, confirmed).status == 303
+    (made,) = entries(console, object="MidForm")
+    assert made["reason"] == 'late & "odd"'
+    assert reader.post(path, confirmed).status in (409, 422)
+    assert len(entries(console, object="MidForm")) == 1
+
+
+def test_form_of_an_earlier_session_keeps_what_was_typed(console: Site) -> None:
+    """The person has logged in again in another tab."""
+    reader = console.reader("admin", console.password)
+    path, given = "/topics/Orders/send", {"body": "one\r\ntwo <b>", "keys": "k-1", "reason": "a test"}
+    sent = given | {"csrf": reader.page(path).hidden("csrf"), "step": "do", "stamp": "x"}
+    assert reader.login("admin", console.password).status == 303
+    late = reader.post(path, sent)
+    assert late.status == 403 and "belongs to another session; nothing was done" in late.words
+    assert (
+        late.typed("body") == given["body"] and 'value="k-1"' in late.text and 'value="a test"' in late.text
+    )
+    assert late.hidden("csrf") != sent["csrf"]
+
+
+def test_texts_of_several_lines_come_back_after_a_login_unchanged(console: Site) -> None:
+    reader = console.reader("admin", console.password)
+    path, body = "/topics/Orders/send", "{\r\n\t'a': \u202e\u8ba2\u5355\r\n}"
+    sent = {"csrf": reader.page(path).hidden("csrf"), "step": "look", "body": body}
+    logged_out(console, reader)
+    late = reader.post(path, sent)
+    waiting = {"step": late.hidden("step"), "kept.body": late.hidden("kept.body")}
+    back = reader.post(path, waiting | {"name": "admin", "password": console.password})
+    assert back.status == 200 and back.typed("body") == body
 
 
 def test_topic_deleted_while_its_page_is_open_is_reported(

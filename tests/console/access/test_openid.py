@@ -19,7 +19,7 @@ from joserfc.jwk import ECKey, RSAKey
 from tests.console.site import FORM, Answer, Reader, Site, site
 
 from sparrowmq.console import provider as provider_module
-from sparrowmq.console.federated import BACK, GO, OUT, LoginFlow
+from sparrowmq.console.federated import BACK, GO, ONWARD_CHARS_MAX, OUT, LoginFlow
 from sparrowmq.console.identity import OpenId, roles_of
 from sparrowmq.console.provider import Provider
 from sparrowmq.coordinator.database.connect import sqlite_url
@@ -153,6 +153,15 @@ def test_user_logs_in_and_out_with_the_provider(federated: Site, provider: Peopl
     there = reader.get(OUT).headers["location"]
     assert there.startswith(provider.issuer) and "post_logout_redirect_uri" in there
     assert reader.get("/me").status == 303
+
+
+def test_login_with_the_provider_leads_back_to_the_filled_in_form(federated: Site) -> None:
+    typed = {"topic": "Mid Form", "queues": "3"}
+    late = federated.reader().post("/new/topic", typed | {"step": "do", "reason": "mine"})
+    onward = urlencode({"next": f"/new/topic?{urlencode(typed)}"})
+    assert late.status == 401 and f'href="{GO}?{onward}"' in late.text
+    long = federated.reader().post("/new/topic", {"topic": "x" * ONWARD_CHARS_MAX, "step": "do"})
+    assert f'href="{GO}?next=%2Fnew%2Ftopic"' in long.text
 
 
 def test_roles_follow_the_provider_at_each_login(federated: Site, provider: People) -> None:

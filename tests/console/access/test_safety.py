@@ -13,6 +13,7 @@ import pytest
 from tests.console.furnished import ODD
 from tests.console.site import ANSWER_SECONDS, Reader, Site, site
 
+from sparrowmq.console.forms import KEPT_CHARS_MAX
 from sparrowmq.console.pages import FORMS, PAGES
 from sparrowmq.console.safety import HEADERS, POLICY, ConsoleAddress, csrf_of, host_name, inner_path, is_csrf
 from sparrowmq.coordinator.api.app import BODY_BYTES_MAX
@@ -158,6 +159,72 @@ def test_form_with_the_token_of_another_session_is_refused(
 ) -> None:
     csrf = viewer.page("/").hidden("csrf")
     assert admin.post("/services/lag-alarm/pause", {"csrf": csrf, "step": "do", "reason": "x"}).status == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": ""}, {"Sec-Fetch-Site": "cross-site"}],
+    ids=str,
+)
+def test_another_site_cannot_fill_in_the_form_that_a_login_brings_back(
+    console: Site, headers: dict[str, str]
+) -> None:
+    """A browser sends it without the session's cookie, as if the session had ended."""
+    stranger = console.reader()
+    typed = {"topic": "Evil", "queues": "1", "perm": "6", "reason": "evil"}
+    found = stranger.post("/new/topic", typed | {"step": "do"}, **headers)
+    assert found.headers["location"] == "/login?next=%2Fnew%2Ftopic" and "Evil" not in found.text
+    waiting = {f"kept.{name}": value for name, value in typed.items()} | {"step": "enter"}
+    login = {"name": "admin", "password": console.password}
+    found = stranger.post("/new/topic", waiting | login, **headers)
+    assert found.headers["location"] == "/login?next=%2Fnew%2Ftopic" and not stranger.cookies
+
+
+def test_form_that_a_login_brings_back_changes_nothing_by_itself(console: Site) -> None:
+    """Neither forged fields of the login page, nor those of another person, confirm a change."""
+    before = console.call("GET", "/audit?kind=topic").text
+    path, login = "/topics/Orders/delete", {"name": "admin", "password": console.password, "step": "enter"}
+    forged = {
+        "csrf": "x",
+        "stamp": "x",
+        "step": "do",
+        "typed": "Orders",
+        "reason": "evil",
+        "password": "secret",
+    }
+    reader = console.reader()
+    back = reader.post(path, {f"kept.{name}": value for name, value in forged.items()} | login)
+    assert back.status == 200 and back.hidden("csrf") == csrf_of(reader.cookies["sparrow_session"])
+    assert 'name="typed" value=""' in back.text and "secret" not in back.text
+    other = console.reader()
+    back = other.post(path, {"kept.reason": "evil"} | login | {"name": "viewer", "password": ODD.password})
+    sent = {"csrf": back.hidden("csrf"), "stamp": back.hidden("stamp"), "step": "do", "reason": "evil"}
+    assert other.post(path, sent | {"typed": "Orders"}).status == 403
+    assert (
+        console.call("GET", "/audit?kind=topic").text == before
+        and "Orders" in console.call("GET", "/cluster/topics").text
+    )
+
+
+@pytest.mark.parametrize("path", ["/me/password", "/new/access-user", "/people/admin/token"])
+def test_passwords_do_not_wait_for_a_login(console: Site, path: str) -> None:
+    typed = {"old": "s3cret-old", "new": "s3cret-new", "password": "s3cret-own", "label": "ci", "reason": "r"}
+    found = console.reader().post(path, typed | {"step": "do"})
+    assert found.status == 401 and found.hidden("kept.label") == "ci" and "s3cret" not in found.text
+
+
+def test_too_large_a_form_does_not_wait_for_a_login(console: Site) -> None:
+    found = console.reader().post("/topics/Orders/send", {"body": "x" * (KEPT_CHARS_MAX + 1), "step": "do"})
+    assert found.headers["location"] == "/login?next=%2Ftopics%2FOrders%2Fsend"
+
+
+def test_logins_in_the_place_of_a_form_are_counted(empty_database: Path, tmp_path: Path) -> None:
+    path = tmp_path / "coordinator.db"
+    path.write_bytes(empty_database.read_bytes())
+    with site(database_url=sqlite_url(path), namesrv_addr="127.0.0.1:1") as found:
+        fields = {"kept.topic": "T", "step": "enter", "name": "admin", "password": "wrong"}
+        statuses = [found.reader().post("/new/topic", fields).status for _ in range(7)]
+    assert statuses[:5] == [401] * 5 and statuses[-1] == 429
 
 
 def test_unsupported_form_types_are_refused_with_a_message(admin: Reader) -> None:
