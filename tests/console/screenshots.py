@@ -18,6 +18,7 @@ from urllib.parse import quote
 from PIL import Image
 from playwright.sync_api import sync_playwright
 from tests.console.browser.test_browser import CHROMIUM
+from tests.console.guarded import USER_PAGE, add_users, with_access_control
 from tests.console.replicated import GROUP_PAGE, elect, replicated, three_brokers
 from tests.console.site import Site, site
 from tests.support import until_sync
@@ -90,12 +91,13 @@ SHOTS: tuple[Shot, ...] = (
     *pair("alarm", "/alarms/{alarm}", 660),
     *pair("me", "/me", 620),
     *pair("person", "/people/anna", 760),
-    *pair("access", "/access", 460),
     *pair("pipelines-all", "/pipelines", 460),
     *pair("audit", "/audit", 760),
 )
 REPLICAS: tuple[Shot, ...] = (Shot("replicas-light-en", GROUP_PAGE, "light", "en", 1280, 900),)
 """Those of a console in front of brokers with a second copy."""
+GUARDED: tuple[Shot, ...] = (*pair("access", "/access", 620), *pair("access-user", USER_PAGE, 620))
+"""Those of a console in front of a broker with access control."""
 
 
 @contextmanager
@@ -197,6 +199,13 @@ def shoot_replicas(directory: Path) -> None:
             shoot(found, directory, {}, REPLICAS)
 
 
+def shoot_guarded(directory: Path) -> None:
+    """Take those of a broker with access control."""
+    with tempfile.TemporaryDirectory() as made, with_access_control(Path(made) / "coordinator.db") as found:
+        add_users(found)
+        shoot(found, directory, {}, GUARDED)
+
+
 def fill(page: Any, path: str) -> None:
     """Fill in the data that a picture shows."""
     if path.endswith("/hold"):
@@ -226,6 +235,7 @@ def main(arguments: list[str]) -> int:
         ):
             shoot(found, directory, known)
     shoot_replicas(directory)
+    shoot_guarded(directory)
     return 0
 
 

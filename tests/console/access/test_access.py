@@ -9,31 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.console.site import Reader, Site, site
-
-from sparrowmq.coordinator.database.connect import sqlite_url
-from sparrowmq.testing import LocalCluster
+from tests.console.guarded import with_access_control
+from tests.console.site import Reader, Site
 
 SECRET = "secret-of-alice-42"
-FIRST = '{"username":"root","password":"toor1234"}'
 
 
 @pytest.fixture(scope="module")
 def guarded(empty_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A coordinator in front of a broker with users."""
     path = tmp_path_factory.mktemp("guarded") / "coordinator.db"
     path.write_bytes(empty_database.read_bytes())
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        LocalCluster(
-            authentication_enabled=True, authorization_enabled=True, init_authentication_user=FIRST
-        ) as cluster,
-    ):
-        patch.setenv("SPARROW_ACCESS_KEY", "root")
-        patch.setenv("SPARROW_SECRET_KEY", "toor1234")
-        with site(database_url=sqlite_url(path), namesrv_addr=cluster.namesrv) as found:
-            assert found.admin.login("admin", found.password).status == 303
-            yield found
+    with with_access_control(path) as found:
+        yield found
 
 
 def call(found: Site, method: str, path: str, **body: object) -> object:
