@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,6 +169,24 @@ def test_stored_message_is_converted_to_api_message() -> None:
     assert (system.born_host, system.store_host) == ("1.2.3.4", "1.2.3.5:6")
     assert system.store_timestamp.ToMilliseconds() == NOW + 1
     assert (system.dead_letter_queue.topic, system.dead_letter_queue.message_id) == ("o", "i")
+
+
+@pytest.mark.parametrize("time", ["9" * 17, "9" * 30, "9" * 5000, "²"])
+def test_message_with_a_time_outside_of_the_api_can_be_read(time: str) -> None:
+    """Remoting clients choose the text. A consumer by offset could not pass such a message."""
+    properties = {"BORN_TIMESTAMP": time, "TIMER_DELIVER_MS": time}
+    system = to_message(received(properties), resource("t")).system_properties
+    born, deliver = system.born_timestamp.ToDatetime(), system.delivery_timestamp.ToDatetime()
+    assert (born.year, deliver.year) == ((9999, 9999) if len(time) == 17 else (2023, 1970))
+
+
+def test_message_with_largest_numbers_can_be_read() -> None:
+    made = replace(
+        received({}), reconsume_times=2**31 - 1, born_timestamp=-(2**63), store_timestamp=2**63 - 1
+    )
+    system = to_message(made, resource("t")).system_properties
+    assert system.delivery_attempt == 2**31 - 1
+    assert (system.born_timestamp.ToDatetime().year, system.store_timestamp.ToDatetime().year) == (1, 9999)
 
 
 def test_bodies_compressed_by_remoting_clients_are_readable() -> None:

@@ -47,6 +47,12 @@ RESERVED: Final = SYSTEM_PROPERTIES | {PROPERTY_TRACE_CONTEXT, PROPERTY_BORN_HOS
 """Names that are not allowed for user properties. The API shows these in other fields or not at all."""
 BYTES_OF_WEIGHT: Final = 16 * 1024
 """To copy and digest so many takes as long as to make one small message."""
+MILLIS_DIGITS_MAX: Final = 18
+"""Digits of the longest time that is read from a property."""
+TIME_MS_MIN: Final = -62_135_596_800_000
+TIME_MS_MAX: Final = 253_402_300_799_999
+"""The years 1 to 9999: clients cannot read a `Timestamp` outside of them."""
+ATTEMPTS_MAX: Final = 2**31 - 1
 
 _DELAYS: Final = (PROPERTY_DELAY, PROPERTY_TIMER_DELIVER_MS, PROPERTY_TIMER_DELAY_SEC)
 _GZIP: Final = b"\x1f\x8b"
@@ -219,7 +225,13 @@ def _millis(timestamp: Any) -> int:
     return found
 
 
+def _told_millis(text: str) -> int | None:
+    """A time that a producer set as a property; None if it is none."""
+    return int(text) if text.isdecimal() and len(text) <= MILLIS_DIGITS_MAX else None
+
+
 def _set_millis(target: Any, millis: int) -> None:
+    millis = max(TIME_MS_MIN, min(millis, TIME_MS_MAX))
     target.seconds, target.nanos = millis // 1000, millis % 1000 * 1_000_000
 
 
@@ -270,19 +282,19 @@ def to_message(message: ReceivedMessage, topic: Any) -> Any:
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = encoding
     system.message_type = getattr(MessageType, type_of(properties))
-    born = properties.get(PROPERTY_BORN_TIMESTAMP, "")
-    _set_millis(system.born_timestamp, int(born) if born.isdecimal() else message.born_timestamp)
+    born = _told_millis(properties.get(PROPERTY_BORN_TIMESTAMP, ""))
+    _set_millis(system.born_timestamp, message.born_timestamp if born is None else born)
     system.born_host = properties.get(PROPERTY_BORN_HOST) or message.born_host.rpartition(":")[0]
     _set_millis(system.store_timestamp, message.store_timestamp)
     system.store_host = message.store_host
-    if (deliver := properties.get(PROPERTY_TIMER_DELIVER_MS, "")).isdecimal():
-        _set_millis(system.delivery_timestamp, int(deliver))
+    if (deliver := _told_millis(properties.get(PROPERTY_TIMER_DELIVER_MS, ""))) is not None:
+        _set_millis(system.delivery_timestamp, deliver)
     if group := properties.get(PROPERTY_SHARDING_KEY):
         system.message_group = group
     if receipt := properties.get(PROPERTY_POP_CK):
         system.receipt_handle = receipt
     system.queue_id, system.queue_offset = message.queue.queue_id, message.queue_offset
-    system.delivery_attempt = message.reconsume_times + 1
+    system.delivery_attempt = min(message.reconsume_times + 1, ATTEMPTS_MAX)
     if trace := properties.get(PROPERTY_TRACE_CONTEXT):
         system.trace_context = trace
     origin, origin_id = properties.get(PROPERTY_DLQ_TOPIC), properties.get(PROPERTY_DLQ_MESSAGE_ID)
