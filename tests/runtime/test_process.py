@@ -105,6 +105,26 @@ def test_servers_return_free_memory_while_they_run(monkeypatch: pytest.MonkeyPat
     assert done == ["begin", "start", "run", "close"]
 
 
+def test_a_stop_during_the_start_ends_it() -> None:
+    done: list[str] = []
+
+    class Servers:
+        async def start(self) -> Listening:
+            stop.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                done.append("ended")
+            raise AssertionError("it does not start")
+
+        async def close(self) -> None:
+            done.append("close")
+
+    stop = asyncio.Event()
+    run(module.serve(Servers(), stop, lambda listening: done.append("ready")))
+    assert done == ["ended"]
+
+
 @pytest.mark.parametrize(
     ("limits", "raised"),
     [

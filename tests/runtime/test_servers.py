@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import about, run
+from tests.broker.test_opening import held, unread
+from tests.httpd.test_operators import state
+from tests.support import about, run, until
 
 from sparrowmq.core.errors import InvalidStateError, ListenError, StoreLockedError
 from sparrowmq.core.figures.exposition import Exposition, collect_here
@@ -94,6 +96,28 @@ def test_each_alone(tmp_path: Path) -> None:
         assert (await other.start()).nameserver is None
         await other.close()
         await alone.close()
+
+    run(main())
+
+
+def test_probes_are_answered_during_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = unread(tmp_path)
+
+    async def main() -> None:
+        exporter = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
+        servers = LocalServers(None, broker(tmp_path, **exporter, **sizes))
+        with held(monkeypatch, 1) as recovery:
+            starting = asyncio.create_task(servers.start())
+            await until(lambda: recovery.is_reached)
+            assert servers._port is not None
+            assert (await state(servers._port, "/health"))[0] == 200
+            status, told = await state(servers._port, "/ready")
+            assert status == 503
+            assert re.fullmatch(r"recovering: 0 of \d+ log files", told["nodes"][0]["reasons"][0])
+            recovery.go.set()
+            await starting
+        assert (await state(servers._port, "/ready"))[0] == 200
+        await servers.close()
 
     run(main())
 

@@ -29,6 +29,7 @@ from sparrowmq.core.settings.servers import BrokerSettings, split_addresses
 from sparrowmq.core.settings.tls import TlsSettings
 from sparrowmq.protocol.frame import RawFrame
 from sparrowmq.protocol.headers import RegisterBrokerRequest
+from sparrowmq.store.base.progress import OpeningProgress
 from sparrowmq.store.base.settings import StoreSettings
 from sparrowmq.store.cut import cut_log
 from sparrowmq.store.message_store import MessageStore
@@ -107,6 +108,7 @@ class Broker:
         self._server: Server | None = None
         self._parts: BrokerParts | None = None
         self._operated: OperatedBroker | None = None
+        self._opening: OpeningProgress | None = None
         self._ha_socket: socket.socket | None = None
         self._ha_port = 0
 
@@ -129,7 +131,10 @@ class Broker:
     @property
     def operated(self) -> Operated:
         """What operators see of the broker, also while it starts."""
-        return self._operated or Starting(f"broker {self._settings.broker_name}")
+        if self._operated is not None:
+            return self._operated
+        node = f"broker {self._settings.broker_name}"
+        return Starting(node) if self._opening is None else Starting(node, str(self._opening))
 
     @property
     def port(self) -> int:
@@ -189,15 +194,10 @@ class Broker:
                 self._ha_socket = listen_for_slaves(settings, server.port)
                 self._ha_port = int(self._ha_socket.getsockname()[1])
             store_host = pack_host(await _numeric(settings.broker_ip1), server.port)
-            store = MessageStore.open(
-                store_settings(settings, reign.check),
-                self._clock,
-                store_host=store_host,
-                commits=self._commits,
-            )
+            store = await self._open_aside(reign, store_host)
             try:
-                reign.opened(store.recovery.damaged)
-                reign.begin(store.position)
+                if self._server is not server:
+                    raise InvalidStateError("the broker was closed while it opened its store", what="closed")
                 self._parts = parts = self._make_parts(store, server, reign)
                 if parts.rivals is not None:
                     await parts.rivals.look()
@@ -221,6 +221,40 @@ class Broker:
             await self._shut(server)
             raise
         self._operated = OperatedBroker(parts, server)
+
+    async def _open_aside(self, reign: Reign, store_host: bytes) -> MessageStore:
+        """Open the store in a thread, because recovery may take minutes; nothing else uses it meanwhile. Ends
+        soon when cancelled or closed. Raises `StoreError`.
+        """
+        self._opening = progress = OpeningProgress()
+        opening = asyncio.get_running_loop().run_in_executor(
+            self._pool, self._open_store, reign, store_host, progress
+        )
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            progress.stop()
+            opening.add_done_callback(_close_unused)
+            await asyncio.wait([opening])
+            raise
+        finally:
+            self._opening = None
+
+    def _open_store(self, reign: Reign, store_host: bytes, progress: OpeningProgress) -> MessageStore:
+        store = MessageStore.open(
+            store_settings(self._settings, reign.check),
+            self._clock,
+            store_host=store_host,
+            commits=self._commits,
+            progress=progress,
+        )
+        try:
+            reign.opened(store.recovery.damaged)
+            reign.begin(store.position)
+        except BaseException:
+            store.close()
+            raise
+        return store
 
     async def _shut(self, server: Server) -> int:
         """Undo `_open`, but go on listening; returns the end of the log. Raises `StoreError`."""
@@ -276,6 +310,9 @@ class Broker:
                 await self._open(server, reign)
                 return
             except (SparrowError, OSError) as error:
+                if self._server is None:
+                    log.warning("the broker was closed before its role had changed: %s", error)
+                    return
                 log.error("the role cannot change yet: %s; trying again in %g s", error, AGAIN_SECONDS)
                 await self._sleep(AGAIN_SECONDS)
 
@@ -355,6 +392,8 @@ class Broker:
         server, self._server = self._server, None
         if server is None:
             return
+        if self._opening is not None:
+            self._opening.stop()
         change, self._change = self._change, None
         if change is not None:
             await asyncio.gather(change, return_exceptions=True)
@@ -396,6 +435,11 @@ def listen_for_slaves(settings: BrokerSettings, port: int) -> socket.socket:
             address=f"{settings.bind_address}:{wanted}",
             value=getattr(error, "errno", None),
         ) from error
+
+
+def _close_unused(opening: asyncio.Future[MessageStore]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _outgoing_tls(settings: BrokerSettings) -> FollowedContext | None:

@@ -64,14 +64,17 @@ async def serve(
     ready: Callable[[Listening], None],
     beside: Beside | None = None,
 ) -> None:
-    """Start the servers, pass their addresses to `ready`, and stop them when `stop` is set.
+    """Start the servers, pass their addresses to `ready`, and stop them when `stop` is set, also during the
+    start.
 
     `beside` is started after them and ended before them; the servers continue even if it fails.
     """
     raise_open_files_limit()
     allocator = Allocator()
     allocator.begin()
-    listening = await servers.start()
+    listening = await _started(servers, stop)
+    if listening is None:
+        return
     ready(listening)
     company = asyncio.create_task(beside(listening)) if beside else None
     interpreter = Interpreter()
@@ -90,6 +93,19 @@ async def serve(
                 _log.error("a background task of the servers failed: %s", error)
         await servers.close()
         interpreter.end()
+
+
+async def _started(servers: ServerGroup, stop: asyncio.Event) -> Listening | None:
+    """The addresses of the started servers; None if `stop` was set before they had started."""
+    starting, stopping = asyncio.create_task(servers.start()), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+    return None if starting.cancelled() else starting.result()
 
 
 def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

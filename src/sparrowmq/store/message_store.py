@@ -15,6 +15,7 @@ from sparrowmq.core.errors import StoreError
 from sparrowmq.files import disk
 from sparrowmq.protocol.record import decode_record
 from sparrowmq.store.base import disk_space, store_lock
+from sparrowmq.store.base.progress import OpeningProgress
 from sparrowmq.store.base.segments import MapPool, Segment
 from sparrowmq.store.base.settings import StoreSettings
 from sparrowmq.store.base.stats import QUICK_SECONDS, StoreStats
@@ -60,8 +61,9 @@ QUERY_BYTES_MAX: Final = 8 * 1024 * 1024
 class MessageStore:
     """One store directory, locked until `close`.
 
-    All methods must be called on one event loop, except `flush`, `flush_queues` and `note`, which are thread
-    safe. Messages are appended one by one; `commit_chunk` stores all of them or none.
+    It may be opened in any thread. Then all methods must be called on one event loop, except `flush`,
+    `flush_queues` and `note`, which are thread safe. Messages are appended one by one; `commit_chunk` stores
+    all of them or none.
     """
 
     def __init__(
@@ -109,16 +111,22 @@ class MessageStore:
 
     @classmethod
     def open(
-        cls, settings: StoreSettings, clock: Clock, *, store_host: bytes, commits: tuple[int, ...] = ()
+        cls,
+        settings: StoreSettings,
+        clock: Clock,
+        *,
+        store_host: bytes,
+        commits: tuple[int, ...] = (),
+        progress: OpeningProgress | None = None,
     ) -> MessageStore:
         """Lock, load and recover the directory; it is created if it does not exist.
 
         `store_host` is the broker's packed address (8 or 20 bytes) that records hold. `commits` are the
-        physical offsets of half messages whose commits this process copied last, see `RecoveryReport`. Raises
-        `StoreLockedError`, `StoreCorruptError`, `StoreFullError` or `StoreError`, and then holds no lock or
-        file.
+        physical offsets of half messages whose commits this process copied last, see `RecoveryReport`. With
+        `progress`, another thread can see how far this is, and stop it. Raises `StoreLockedError`,
+        `StoreCorruptError`, `StoreFullError` or `StoreError`, and then holds no lock or file.
         """
-        root = settings.root
+        root, progress = settings.root, progress or OpeningProgress()
         try:
             disk.make_directory(root)
             disk.make_directory(settings.commit_log)
@@ -133,9 +141,9 @@ class MessageStore:
             clean = not store_lock.abort_exists(root)
             commit_log.files.load()
             safe_point = SafePoint.load(root)
-            queues.load(thorough=not clean, deleted=safe_point.deleted)
+            queues.load(thorough=not clean, deleted=safe_point.deleted, progress=progress)
             checkpoint = Checkpoint.load(root / "checkpoint")
-            recovery = recover(commit_log, queues, checkpoint, safe_point, clean=clean)
+            recovery = recover(commit_log, queues, checkpoint, safe_point, progress, clean=clean)
             if not clean:
                 for queue in queues.all():
                     queue.note_recovery()
@@ -143,7 +151,9 @@ class MessageStore:
                 recovery = replace(recovery, commits=commits)
             index = MessageIndex(settings, commit_log, clock)
             index.load(safe_point.index, clean=clean, trusted_until=checkpoint.index)
-            producers = read_producers(settings, commit_log, safe_point, recovery, clock.now_ms())
+            now = clock.now_ms()
+            producers = read_producers(settings, commit_log, safe_point, recovery, progress, now)
+            progress.check()
             found = RecoveredStore(index, checkpoint, safe_point, recovery, producers)
             store = cls(settings, clock, lock, commit_log, queues, pool, found, store_host=store_host)
             store._begin()

@@ -231,10 +231,11 @@ class Operated(Protocol):
 
 
 class Starting:
-    """A server that does not serve yet, see `Operated`."""
+    """A server that does not serve yet, see `Operated`. `why` says what it does."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, why: str = "it is starting or stopping") -> None:
         self._node = node
+        self._why = why
 
     @property
     def node(self) -> str:
@@ -251,4 +252,4 @@ class Starting:
 
     def lacks(self) -> list[str]:
         """It is not ready."""
-        return ["it is starting or stopping"]
+        return [self._why]

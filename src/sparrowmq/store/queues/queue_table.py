@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import StoreError
 from sparrowmq.files import disk
+from sparrowmq.store.base.progress import OpeningProgress
 from sparrowmq.store.base.segments import MapPool
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
@@ -75,7 +76,13 @@ class QueueTable:
         """Release mappings above the limit; called when no entry is being accessed."""
         self._pool.trim()
 
-    def load(self, *, thorough: bool, deleted: Mapping[str, int] = MappingProxyType({})) -> int:
+    def load(
+        self,
+        *,
+        thorough: bool,
+        deleted: Mapping[str, int] = MappingProxyType({}),
+        progress: OpeningProgress | None = None,
+    ) -> int:
         """Open the queues on disk; returns how many bytes of stale entries were zeroed. Raises the
         `StoreError` family.
 
@@ -97,7 +104,7 @@ class QueueTable:
             return 0
         except OSError as error:
             raise disk.store_error("cannot read", self.directory, error) from error
-        for topic_name, queue_id in sorted(names):
+        for topic_name, queue_id in (progress or OpeningProgress()).each("queues", sorted(names)):
             cleared += self.get(topic_name, int(queue_id)).load(thorough=thorough)
             self._pool.trim()
         return cleared

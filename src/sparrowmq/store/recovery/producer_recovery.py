@@ -18,6 +18,7 @@ from sparrowmq.store.tables import producer_state
 from sparrowmq.store.tables.producer_state import ProducerStates, StateFile
 
 if TYPE_CHECKING:
+    from sparrowmq.store.base.progress import OpeningProgress
     from sparrowmq.store.recovery.recovery import RecoveryReport
     from sparrowmq.store.recovery.safe_point import SafePoint
 
@@ -25,7 +26,12 @@ log = logging.getLogger("sparrowmq.store")
 
 
 def read_producers(
-    settings: StoreSettings, commit_log: CommitLog, safe: SafePoint, recovery: RecoveryReport, now_ms: int
+    settings: StoreSettings,
+    commit_log: CommitLog,
+    safe: SafePoint,
+    recovery: RecoveryReport,
+    progress: OpeningProgress,
+    now_ms: int,
 ) -> ProducerStates:
     """The table of producers that matches the recovered log. Raises the `StoreError` family."""
     table = ProducerStates(
@@ -51,7 +57,7 @@ def read_producers(
     if start >= recovery.start:  # recovery has read this part
         start = end if recovery.first_marked is None else max(start, recovery.first_marked)
     if start < end:
-        _replay(table, commit_log, safe, start, recovery.on_disk)
+        _replay(table, commit_log, safe, start, recovery.on_disk, progress)
     table.expire(now_ms)
     return table
 
@@ -64,7 +70,14 @@ def _kept(file: StateFile, safe: SafePoint, rows: Iterable[Any]) -> Iterator[Any
         yield row
 
 
-def _replay(table: ProducerStates, commit_log: CommitLog, safe: SafePoint, start: int, on_disk: int) -> None:
+def _replay(
+    table: ProducerStates,
+    commit_log: CommitLog,
+    safe: SafePoint,
+    start: int,
+    on_disk: int,
+    progress: OpeningProgress,
+) -> None:
     def visit(view: memoryview, at: int, position: int, size: int) -> None:
         try:
             if MARK_START not in find_properties(view, at):
@@ -78,7 +91,8 @@ def _replay(table: ProducerStates, commit_log: CommitLog, safe: SafePoint, start
             record.topic, record.queue_id, record.properties, record.queue_offset, record.store_timestamp
         )
 
-    scan(commit_log.files, LogEnd(start, -1, 0), visit, on_disk)
+    files = commit_log.files
+    scan(files, LogEnd(start, -1, 0), progress.reading(files, start, visit), on_disk)
 
 
 def _subject(record: StoredRecord) -> str:

@@ -25,8 +25,7 @@ from sparrowmq.store.recovery.repair import find_entry
 from sparrowmq.store.recovery.safe_point import FILE_NAME
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from sparrowmq.store.base.progress import OpeningProgress
     from sparrowmq.store.index.index import MessageIndex
     from sparrowmq.store.queues.queue_table import QueueTable
     from sparrowmq.store.recovery.checkpoint import Checkpoint
@@ -78,7 +77,13 @@ class RecoveredStore:
 
 
 def recover(
-    commit_log: CommitLog, queues: QueueTable, checkpoint: Checkpoint, safe: SafePoint, *, clean: bool
+    commit_log: CommitLog,
+    queues: QueueTable,
+    checkpoint: Checkpoint,
+    safe: SafePoint,
+    progress: OpeningProgress,
+    *,
+    clean: bool,
 ) -> RecoveryReport:
     """Reconcile the loaded log and queues; `clean` means that the last owner closed the store.
 
@@ -88,20 +93,17 @@ def recover(
     files = commit_log.files
     _finish_deletions(queues, safe)
     if not len(files):
-        _check_never_written(files.directory, safe)
-        for topic in queues.topics():
-            queues.delete(topic)
-        commit_log.begin_at(LogEnd(0, NOTHING_KNOWN, 0))
+        _begin_empty(commit_log, queues, safe)
         return RecoveryReport(clean)
     on_disk = EVERYTHING if clean else safe.position
     lost = lost_queues(safe, queues, files.start)
     start = choose_start(commit_log, queues, checkpoint, safe, clean=clean, lost=bool(lost))
     try:
-        scanned, dispatcher = _scan_from(commit_log, queues, safe, start, on_disk)
+        scanned, dispatcher = _scan_from(commit_log, queues, safe, start, on_disk, progress)
     except EntriesMissing as error:
         log.warning("queue entries are missing (%s): all queues are checked against the whole log", error)
         start = LogEnd(files.start, NOTHING_KNOWN, 0)
-        scanned, dispatcher = _scan_from(commit_log, queues, safe, start, on_disk)
+        scanned, dispatcher = _scan_from(commit_log, queues, safe, start, on_disk, progress)
     end = scanned.progress.position
     cut = _cut(commit_log, end)
     for damaged in scanned.damaged:
@@ -112,10 +114,7 @@ def recover(
         for queue in queues.each()
     )
     if not clean:
-        commit_log.files.rewrite(max(start.position, safe.position), end)
-        _sync_log(commit_log, start.position, end)
-        for queue in queues.each():
-            queue.rewrite(_first_behind(queue, start.position))
+        _force(commit_log, queues, start.position, safe.position, progress)
     for queue in queues.each():
         queue.find_min()
     report = RecoveryReport(
@@ -139,10 +138,11 @@ def recover(
     return report
 
 
-def _check_never_written(directory: Path, safe: SafePoint) -> None:
-    """Raise `StoreCorruptError` if there was a log: without its files, the queues would be deleted and all
-    groups would start again at 0.
+def _begin_empty(commit_log: CommitLog, queues: QueueTable, safe: SafePoint) -> None:
+    """Begin a log without files. Raise `StoreCorruptError` if there was a log: without its files, the queues
+    would be deleted and all groups would start again at 0.
     """
+    directory = commit_log.files.directory
     if safe.position > 0:
         raise StoreCorruptError(
             f"{directory} has no file of the log, but {safe.position} bytes of it were written, as "
@@ -151,6 +151,9 @@ def _check_never_written(directory: Path, safe: SafePoint) -> None:
             what="log",
             value=safe.position,
         )
+    for topic in queues.topics():
+        queues.delete(topic)
+    commit_log.begin_at(LogEnd(0, NOTHING_KNOWN, 0))
 
 
 def _finish_deletions(queues: QueueTable, safe: SafePoint) -> None:
@@ -229,13 +232,19 @@ def choose_start(
 
 
 def _scan_from(
-    commit_log: CommitLog, queues: QueueTable, safe: SafePoint, start: LogEnd, on_disk: int
+    commit_log: CommitLog,
+    queues: QueueTable,
+    safe: SafePoint,
+    start: LogEnd,
+    on_disk: int,
+    progress: OpeningProgress,
 ) -> tuple[Scanned, EntryDispatcher]:
     whole = start.position == commit_log.files.start
     dispatcher = EntryDispatcher(
         queues, commit_log.files, safe.deleted, whole=whole, delay_levels=commit_log.delay_levels
     )
-    return scan(commit_log.files, start, dispatcher.visit, on_disk), dispatcher
+    visit = progress.reading(commit_log.files, start.position, dispatcher.visit)
+    return scan(commit_log.files, start, visit, on_disk), dispatcher
 
 
 def _cut(commit_log: CommitLog, end: int) -> int:
@@ -315,16 +324,23 @@ def _drop_stale(commit_log: CommitLog, queue: ConsumeQueue, start: int, known: i
     return dropped
 
 
-def _sync_log(commit_log: CommitLog, start: int, end: int) -> None:
-    """Force the scanned part to disk: after the crash, it may exist only in the page cache."""
-    files = commit_log.files
+def _force(
+    commit_log: CommitLog, queues: QueueTable, start: int, safe: int, progress: OpeningProgress
+) -> None:
+    """Force what was scanned to disk: after the crash, it may exist only in the page cache."""
+    files, end = commit_log.files, commit_log.position
+    files.rewrite(max(start, safe), end)
     try:
         for segment in files:
+            progress.check()
             if segment.base < end and segment.end > start:
                 disk.sync_file(segment.path)
         disk.sync_directory(files.directory)
     except OSError as error:
         raise disk.store_error("cannot flush the commit log in", files.directory, error) from error
+    for queue in queues.each():
+        progress.check()
+        queue.rewrite(_first_behind(queue, start))
 
 
 def _tell(report: RecoveryReport, commit_log: CommitLog) -> None:
