@@ -87,8 +87,7 @@ class OperatedBroker:
         yield from self._clients.collect(into, node)
         yield from self._storage.collect(into, node)
         yield from self._parts.requests.collect(into, node)
-        self._pop.collect(into, node)
-        yield None
+        yield from self._pop.collect(into, node)
         self._replication.collect(into, node)
         yield from collect_transactions(into, node, self._parts.exchange.transactions)
         self._add_state(into, node)

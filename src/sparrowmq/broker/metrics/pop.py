@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.figures.exposition import Exposition, labels
 
 if TYPE_CHECKING:
     from sparrowmq.broker.pop.pop_service import PopService
     from sparrowmq.core.clock import Clock
+
+STEP_ITEMS: Final = 100
 
 
 class PopFigures:
@@ -18,7 +21,7 @@ class PopFigures:
         self._pop = pop
         self._clock = clock
 
-    def collect(self, into: Exposition, node: str) -> None:
+    def collect(self, into: Exposition, node: str) -> Iterator[None]:
         """Add the figures; `node` has the labels of the broker."""
         reviver = self._pop.reviver
         if reviver is None:
@@ -37,4 +40,11 @@ class PopFigures:
         points = into.gauge("sparrow_pop_check_points", "Check points that are read and not settled.")
         points.add(node, reviver.waiting)
         again = into.counter("sparrow_pop_revived_total", "Messages that became visible again.")
-        again.add(node, reviver.revived)
+        again.add(node, reviver.revived.total())
+        yield
+        about = "Messages that became visible again, by the topic that they were taken from."
+        retried = into.counter("rocketmq_pop_revive_retry_messages_total", about)
+        for at, ((topic, group), count) in enumerate(list(reviver.revived.items()), 1):
+            retried.add(labels(node, topic=topic, consumer_group=group, put_status="PUT_OK"), count)
+            if at % STEP_ITEMS == 0:
+                yield

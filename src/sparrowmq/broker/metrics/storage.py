@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sparrowmq.broker.housekeeping.retention_holds import Holds
     from sparrowmq.core.clock import Clock
     from sparrowmq.store.message_store import MessageStore
+    from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 SNAPSHOT_SECONDS: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 """Upper bounds, in seconds, of the time until timed messages are due, as in RocketMQ."""
@@ -114,6 +115,7 @@ class StorageFigures:
         stored = 0 if queue is None else queue.max_offset
         about = "Timed messages that are not yet in the timer wheel."
         into.gauge("rocketmq_timer_enqueue_lag", about).add(label, max(0, stored - timers.queue_offset))
+        self._add_enqueue_latency(into, label, queue, timers.queue_offset)
         late = into.gauge("rocketmq_timer_dequeue_latency_milliseconds", "How late timed messages are.")
         late.add(label, timer.behind_ms)
         due = into.gauge("sparrow_timer_messages", "Timed messages that are not due yet.")
@@ -138,6 +140,18 @@ class StorageFigures:
         snapshot = into.gauge("rocketmq_timer_message_snapshot", about)
         for bound, count in zip(SNAPSHOT_SECONDS, counts, strict=True):
             snapshot.add(labels(label, timer_bound_s=bound), count)
+
+    def _add_enqueue_latency(
+        self, into: Exposition, label: str, queue: ConsumeQueue | None, planned: int
+    ) -> None:
+        waits = 0
+        if queue is not None and planned < queue.max_offset:
+            stored_at = self._store.store_time(queue, planned)
+            if stored_at is None:
+                return
+            waits = max(0, self._clock.now_ms() - stored_at)
+        about = "For how long the oldest timed message that is not in the timer wheel has been stored."
+        into.gauge("rocketmq_timer_enqueue_latency_milliseconds", about).add(label, waits)
 
     def _add_levels(self, into: Exposition, node: str) -> None:
         waiting = into.gauge("sparrow_delayed_messages", "Messages that wait in a delay level.")

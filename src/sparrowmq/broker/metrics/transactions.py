@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,13 @@ def collect_transactions(into: Exposition, node: str, transactions: CheckBack) -
     """Add the figures; `node` has the labels of the broker."""
     halves = into.gauge("sparrow_open_transactions", "Half messages whose transaction has not ended.")
     halves.add(node, transactions.open_count)
+    found: Counter[str] = Counter()
+    yield from transactions.counting(found)
+    by_topic = into.gauge(
+        "rocketmq_half_messages", "Half messages whose transaction has not ended, by topic."
+    )
+    for topic, count in found.items():
+        by_topic.add(labels(node, topic=topic), count)
     about = "Half messages that retention or damage took before a producer could be asked."
     into.counter("sparrow_unasked_transactions_total", about).add(node, transactions.unasked)
     commits = into.counter("rocketmq_commit_messages_total", "Transactions that were committed.")

@@ -12,6 +12,7 @@ of the revive queue is saved only periodically, delivers again only messages who
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -56,6 +57,8 @@ AGAIN_MS: Final = 5000
 """After a start, the timer's deliveries of this time before its last checkpoint are read again."""
 BATCH_MESSAGES: Final = 128
 BATCH_BYTES: Final = 512 * 1024
+PAIRS_MAX: Final = 10_000
+"""Pairs of a topic and a group that are counted apart; further ones count together, with empty names."""
 SETTLED_A_TURN: Final = 32
 """Check points that one turn settles, each with up to 32 messages."""
 COPIED_BYTES: Final = 4 * 1024 * 1024
@@ -110,8 +113,8 @@ class Reviver:
         self._sleep = background.sleep
         self._replacements = Replacements(store)
         self._look: Look | None = None
-        self.revived = 0
-        """Messages that became visible again, since the start."""
+        self.revived: Counter[tuple[str, str]] = Counter()
+        """Messages that became visible again since the start, by topic and group."""
         self._occasional = OccasionalLog(log)
         self._queues = [
             ReviveQueue(queue_id, self._resumed(queue_id)) for queue_id in range(revive_log.queue_count)
@@ -300,7 +303,9 @@ class Reviver:
             )
         except LOST_ALONE:
             self._inner.put([named(self._put_singly(copies))])
-        self.revived += len(copies)
+        pair = point.topic, point.group
+        is_counted = pair in self.revived or len(self.revived) < PAIRS_MAX
+        self.revived[pair if is_counted else ("", "")] += len(copies)
         return sum(len(copy.body) for copy in copies.values())
 
     def _copy(self, point: CheckPoint, offset: int) -> InnerMessage | None:

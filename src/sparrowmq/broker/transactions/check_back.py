@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -47,6 +48,8 @@ SKIP_COUNT: Final = 20_000
 CHANNEL_TRIES: Final = 3
 UNSENT_BYTES_MAX: Final = 1024 * 1024
 """A producer with this many unread bytes gets no further checks; the next run retries."""
+COUNTED_MAX: Final = 500
+"""Maximum number of half messages that are read to count the open ones by topic."""
 MS_PER_HOUR: Final = 3_600_000
 
 
@@ -194,6 +197,29 @@ class CheckBack:
         """Number of open half messages, whether a producer was asked about them or not."""
         queue = self._store.find_queue(HALF_TOPIC, 0)
         return 0 if queue is None else self._halves.waiting(queue.max_offset)
+
+    def counting(self, found: Counter[str]) -> Iterator[None]:
+        """Count the open half messages by topic, in steps. What `COUNTED_MAX` leaves over, counts under an
+        empty name. Raises `StoreError`.
+        """
+        queue = self._store.find_queue(HALF_TOPIC, 0)
+        offset, end = self._halves.first, 0 if queue is None else queue.max_offset
+        read = 0
+        while offset < end and read < COUNTED_MAX:
+            following = self._halves.skip(offset, SKIP_COUNT)
+            if following == offset:
+                scan = self._inner.scan(HALF_TOPIC, 0, offset, STEP_COUNT, STEP_BYTES)
+                read += STEP_COUNT
+                following = max(offset + 1, scan.next_offset)
+                for record in scan.records:
+                    if not self._halves.is_done(record.queue_offset):
+                        topic = property_string.find(record.properties, rules.REAL_TOPIC.encode()) or b""
+                        found[topic.decode("utf-8", "replace")] += 1
+            offset = following
+            yield
+        rest = self.open_count - found.total()
+        if rest > 0:
+            found[""] += rest
 
     def resume(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """323: store a half message that was given up again, so that it is checked again."""
