@@ -30,7 +30,7 @@ from sparrowmq.core.figures.histogram import Histogram
 from sparrowmq.core.names import TIMER_TOPIC
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.core.stalls import StallBook
-from sparrowmq.protocol.bodies import SubscriptionGroupConfig
+from sparrowmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command, FrameReader, encode
 from sparrowmq.protocol.hot import decode_pull
@@ -318,26 +318,65 @@ def test_collection_takes_many_small_steps(rig: Rig) -> None:
     assert collect_here(operated(rig).collect(Exposition(1000))) > 300
 
 
-def test_topics_in_which_nothing_waits_take_no_step_of_the_loop(rig: Rig) -> None:
-    def steps_of_the_loop() -> int:
-        found = 0
-        for step in operated(rig).collect(Exposition(1000)):
-            if step is None:
-                found += 1
-            else:
-                collect_here([step])
-        return found
+def steps_of_the_loop(rig: Rig) -> int:
+    found = 0
+    for step in operated(rig).collect(Exposition(1000)):
+        if step is None:
+            found += 1
+        else:
+            collect_here([step])
+    return found
 
-    steps_of_the_loop()
-    alone = steps_of_the_loop()
+
+def test_topics_and_groups_take_no_step_of_the_loop(rig: Rig) -> None:
+    steps_of_the_loop(rig)
+    alone = steps_of_the_loop(rig)
     for at in range(300):
         rig.make_topic(f"topic-{at}", 1)
         send(rig, topic=f"topic-{at}")
         rig.offsets.commit(f"topic-{at}", "g", 0, 1)
-    assert steps_of_the_loop() > alone + 300, "new messages are counted on the loop"
-    assert steps_of_the_loop() == alone
-    rig.offsets.commit("topic-0", "g", 0, 0)
-    assert figures(rig)["rocketmq_consumer_lag_messages"][LAG.replace("TopicTest", "topic-0")] == 1
+    assert steps_of_the_loop(rig) > alone + 300, "new messages are counted on the loop"
+    assert steps_of_the_loop(rig) == alone
+    for at in range(300):
+        rig.offsets.commit(f"topic-{at}", "g", 0, 0)
+        rig.parts.pop.in_flight.handed_out(f"topic-{at}", "g", 0, 1, 1 << 60, 0)
+        rig.parts.upkeep.unread.by_pair[f"topic-{at}", "g"] = UnreadSpan(1)
+    assert steps_of_the_loop(rig) == alone, "neither do those that wait, are handed out, or were lost"
+    assert figures(rig)["rocketmq_consumer_lag_messages"][LAG.replace("TopicTest", "topic-0")] == 2
+
+
+def test_messages_that_consumers_may_not_read_yet_are_no_lag(rig: Rig) -> None:
+    """Only the loop can tell the end of such a queue."""
+    rig.make_topic("TopicTest", 1)
+    send(rig, 5)
+    rig.offsets.commit("TopicTest", "g", 0, 1)
+    queue = rig.store.queue("TopicTest", 0)
+    queue.hold_back(3, rig.store.position + 1, 2)
+    assert queue.settled_offset is None
+    assert figures(rig)["rocketmq_consumer_lag_messages"] == {LAG: 2}
+
+
+def test_tables_may_change_while_figures_are_collected(rig: Rig) -> None:
+    """What another thread does is interrupted after each of its steps."""
+    for at in range(40):
+        rig.make_topic(f"topic-{at}", 2)
+        send(rig, 3, topic=f"topic-{at}")
+        rig.offsets.commit(f"topic-{at}", "g", 0, 1)
+    into, changes = Exposition(1000), 0
+    for step in operated(rig).collect(into):
+        for _ in step.steps if step is not None else ():
+            changes += 1
+            rig.topics.put_soon(TopicConfig(topic_name=f"new-{changes}"))
+            rig.store.queue(f"new-{changes}", 0)
+            rig.offsets.commit(f"new-{changes}", f"g{changes}", 0, 0)
+            rig.parts.upkeep.stats.count("TOPIC_PUT_NUMS", f"new-{changes}")
+            rig.parts.upkeep.unread.by_pair[f"new-{changes}", "g"] = UnreadSpan(1)
+            if changes % 3 == 0:
+                rig.offsets.forget_group(f"g{changes - 1}")
+                rig.store.delete_topic(f"new-{changes - 1}")
+    assert changes > 40
+    lag = samples(b"".join(into.rendering()).decode())["rocketmq_consumer_lag_messages"]
+    assert [lag[LAG.replace("TopicTest", f"topic-{at}")] for at in range(40)] == [2] * 40
 
 
 def test_full_or_failed_disk_and_silent_name_servers_are_reported_as_reasons(

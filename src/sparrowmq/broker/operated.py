@@ -77,13 +77,14 @@ class OperatedBroker:
         return f"broker {self._parts.settings.broker_name}"
 
     def collect(self, into: Exposition) -> Iterator[Aside | None]:
-        """Add all figures, in steps. What grows with the topics and groups is done in another thread, over
-        copies; queues tell it how far they are written.
+        """Add all figures, in steps.
+
+        What grows with the topics and groups is done in another thread. It copies a table in one step of
+        Python, and reads single values of what the loop changes.
         """
-        node, queues = self._node, self._parts.store.all_queues()
-        yield None
-        yield from self._traffic.collect(into, node, queues)
-        yield from self._lag.collect(into, node, queues)
+        node = self._node
+        yield from self._traffic.collect(into, node)
+        yield from self._lag.collect(into, node)
         yield from self._clients.collect(into, node)
         yield from self._storage.collect(into, node)
         yield from self._parts.requests.collect(into, node)

@@ -148,6 +148,9 @@ def _rendering(into: Exposition, chunks: list[bytes], *, openmetrics: bool) -> I
         else:
             chunks.append(chunk)
         yield
+    for family in into.families:  # freed here, and not on the loop: there may be 100,000 series
+        family.points.clear()
+        yield
 
 
 class OperatorPort:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from sparrowmq.store.queues.reads import (
     get_messages,
     has_match,
 )
+from sparrowmq.store.queues.store_times import StoreTimes
 from sparrowmq.store.recovery.checkpoint import Checkpoint
 from sparrowmq.store.recovery.producer_recovery import read_producers
 from sparrowmq.store.recovery.recovery import RecoveredStore, recover
@@ -194,6 +195,10 @@ class MessageStore:
         """Every queue of every topic."""
         return self._queues.all()
 
+    def each_topic(self) -> Iterator[list[ConsumeQueue]]:
+        """The queues of one topic after the other; in any thread."""
+        return self._queues.each_topic()
+
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue. A new one exists only in memory until its first message creates files.
 
@@ -206,7 +211,7 @@ class MessageStore:
         return self._queues.find(topic, queue_id)
 
     def queues(self, topic: str) -> list[ConsumeQueue]:
-        """The topic's queues by id."""
+        """The topic's queues by id; in any thread."""
         return self._queues.of_topic(topic)
 
     def topics(self) -> list[str]:
@@ -380,6 +385,10 @@ class MessageStore:
         """Store time, epoch ms, of the message at a queue offset; None when there is no message."""
         self._let_go()
         return time_search.store_time(self._log, queue, offset)
+
+    def store_times(self) -> StoreTimes:
+        """Reads many store times in another thread."""
+        return StoreTimes(self._log)
 
     def searching(
         self, queue: ConsumeQueue, timestamp: int, boundary: str = time_search.LOWER

@@ -24,6 +24,12 @@ def test_queues_are_created_on_demand_and_once(tmp_path: Path) -> None:
         store.queue("T", 11), store.queue("T", 2), store.queue("A", 0)
         assert [queue.queue_id for queue in store.queues("T")] == [0, 2, 11]
         assert store.topics() == ["A", "T"]
+        assert [[queue.queue_id for queue in topic] for topic in store.each_topic()] == [[0, 11, 2], [0]]
+        topics = store.each_topic()
+        next(topics)
+        store.queue("B", 0)
+        store.delete_topic("A")
+        assert list(topics) == [[]], "the loop may change the table meanwhile"
     assert not (tmp_path / "consumequeue").exists()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Final
@@ -44,8 +44,6 @@ SIZE_BOUNDS: Final = (1024, 4096, 512 * 1024, 1024 * 1024, 2 * 1024 * 1024, 4 * 
 """Upper bounds of the counts of message sizes, as in RocketMQ."""
 PIECE_ENTRIES: Final = 4096
 """Number of queue entries in one step of counting sizes."""
-PIECE_QUEUES: Final = 1000
-"""Number of queues in one step of looking for new messages."""
 PIECE_PULLS: Final = 20
 """Number of queues in one step of counting pulls."""
 
@@ -121,6 +119,8 @@ class BrokerStats:
         self._pulling = pulling
         self._clock = clock
         self._items: dict[tuple[str, str], Item] = {}
+        self._of_queues: dict[tuple[str, str], Item] = {}
+        """Those of single queues, apart: they are many, and only tools ask for them."""
         self._put = {queue: queue.committed for queue in store.all_queues()}
         self._pulled: dict[tuple[ConsumeQueue, str], int] = {}
         self.sizes = Histogram(SIZE_BOUNDS)
@@ -132,25 +132,25 @@ class BrokerStats:
         self._today = self._date()
         self.put_total = self.get_total = 0
         self.put_today = self.put_yesterday = self.get_today = self.get_yesterday = 0
-        self._of_queues = 0
-        """Items of single queues: others have places of their own."""
         for name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS"):
             for suffix in ("", "_WITHOUT_SYSTEM_TOPIC"):
                 self._items[name + suffix, cluster] = Item()
 
     def count(self, name: str, key: str, value: int = 1, times: int = 1) -> None:
         """Count a rare event, for example `SNDBCK_PUT_NUMS` of `topic@group`."""
-        item = self._items.get((name, key))
+        items = self._with(name)
+        item = items.get((name, key))
         if item is None:
-            of_queue = name.startswith("QUEUE_")
-            if (self._of_queues if of_queue else len(self._items) - self._of_queues) >= ITEMS_MAX:
+            if len(items) >= ITEMS_MAX:
                 return
-            self._of_queues += of_queue
-            item = self._items[name, key] = Item()
+            item = items[name, key] = Item()
         item.add(value, times)
 
+    def _with(self, name: str) -> dict[tuple[str, str], Item]:
+        return self._of_queues if name.startswith("QUEUE_") else self._items
+
     def items(self) -> dict[tuple[str, str], Item]:
-        """All items by name and key: a copy, but the items still count."""
+        """All items except those of single queues, by name and key; in any thread. The items still count."""
         return self._items.copy()
 
     def pulled(self, queue: ConsumeQueue, group: str) -> int | None:
@@ -168,10 +168,11 @@ class BrokerStats:
         between."""
         gone, self._gone = self._gone, set()
         if gone:
-            for item in list(self._items):
-                if not gone.isdisjoint(item[1].split("@")) and self._items.pop(item, None) is not None:
-                    self._of_queues -= item[0].startswith("QUEUE_")
-                yield
+            for items in (self._items, self._of_queues):
+                for item in list(items):
+                    if not gone.isdisjoint(item[1].split("@")):
+                        items.pop(item, None)
+                    yield
             for queue, group in list(self._pulled):
                 if queue.deleted or group in gone:
                     self._pulled.pop((queue, group), None)
@@ -182,7 +183,7 @@ class BrokerStats:
 
         Run `collecting` first to include the latest counts.
         """
-        item = self._items.get((name, key))
+        item = self._with(name).get((name, key))
         if item is None:
             return None
         return BrokerStatsData(
@@ -191,7 +192,7 @@ class BrokerStats:
 
     def minute_rate(self, name: str, key: str) -> float:
         """Per second over the last minute; 0 when nothing was counted."""
-        item = self._items.get((name, key))
+        item = self._with(name).get((name, key))
         return 0.0 if item is None else rates(item.minute).tps
 
     def tick(self) -> None:
@@ -211,16 +212,22 @@ class BrokerStats:
     def collecting(self) -> Generator[None, None, None]:
         """Collect the messages stored and pulled since the last time, in steps."""
         grown: list[ConsumeQueue] = []
-        yield from self.finding(self._store.all_queues(), grown)
+        found = yield from self.finding(grown)
         yield from self.counting(grown)
+        if len(self._put) > found:
+            self._put = {queue: offset for queue, offset in self._put.items() if not queue.deleted}
 
-    def finding(self, queues: Sequence[ConsumeQueue], grown: list[ConsumeQueue]) -> Iterator[None]:
-        """Find those of the queues that have messages to be counted, in steps; in any thread."""
-        known = self._put
-        for at in range(0, len(queues), PIECE_QUEUES):
-            piece = queues[at : at + PIECE_QUEUES]
-            grown += [queue for queue in piece if queue.committed > known.get(queue, 0)]
+    def finding(self, grown: list[ConsumeQueue]) -> Generator[None, None, int]:
+        """Find the queues that have messages to be counted, in steps; returns how many queues there are.
+
+        In any thread: of a queue it reads only the end.
+        """
+        known, found = self._put, 0
+        for queues in self._store.each_topic():
+            found += len(queues)
+            grown += [queue for queue in queues if queue.committed > known.get(queue, 0)]
             yield
+        return found
 
     def counting(self, grown: Iterable[ConsumeQueue]) -> Iterator[None]:
         """Count the new messages of these queues, and what was pulled, in steps."""
@@ -258,8 +265,6 @@ class BrokerStats:
             if not is_system_topic(topic):
                 self.put_total += number
                 self.count("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, number, number)
-        if len(self._put) > len(self._store.all_queues()):
-            self._put = {queue: offset for queue, offset in self._put.items() if not queue.deleted}
 
     def _collect_gets(self) -> Iterator[None]:
         counts = self._pulling.take_counts()
@@ -282,7 +287,7 @@ class BrokerStats:
         now_ms = self._clock.now_ms()
         number, self._samples = self._samples, self._samples + 1
         steps, rest = divmod(number, SAMPLES_AN_HOUR_STEP)
-        for item in list(self._items.values()):
+        for item in [*self._items.values(), *self._of_queues.values()]:
             yield
             sample = now_ms, item.times, item.value
             if not item.minute:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.metrics.queue_lag import QueueLagFigures
@@ -19,12 +18,11 @@ if TYPE_CHECKING:
     from sparrowmq.core.clock import Clock
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
+    from sparrowmq.store.queues.store_times import StoreTimes
     from sparrowmq.store.tables.consumer_offsets import ConsumerOffsets
 
 STEP_QUEUES: Final = 16
 """Number of queues in one step."""
-STEP_PAIRS: Final = 4
-"""Number of topics and groups with POP in one step."""
 
 
 class LagFigures:
@@ -55,17 +53,60 @@ class LagFigures:
         self._pop = pop
         self._clock = clock
 
-    def collect(self, into: Exposition, node: str, queues: Sequence[ConsumeQueue]) -> Iterator[Aside | None]:
-        """Add the figures; `node` has the labels of the broker, and `queues` are all of its queues.
+    def collect(self, into: Exposition, node: str) -> Iterator[Aside | None]:
+        """Add the figures; `node` has the labels of the broker.
 
-        Another thread finds the queues in which nothing waits, nearly all; the loop reads the others.
+        The loop only tells the ends of queues that no other thread can tell.
         """
         pairs: dict[tuple[str, str], _Pair] = {}
-        yield Aside(_looking(self._offsets.frozen(), queues, pairs))
-        yield from self._read_waiting(pairs)
+        unsettled: list[tuple[_Pair, ConsumeQueue, int]] = []
+        yield Aside(self._looking(pairs, unsettled))
+        for at, (pair, queue, offset) in enumerate(unsettled, 1):
+            pair.waiting.append((queue, offset, queue.confirmed_offset))
+            if at % STEP_QUEUES == 0:
+                yield None
+        yield Aside(self._reading(into, node, pairs))
+
+    def _looking(
+        self, pairs: dict[tuple[str, str], _Pair], unsettled: list[tuple[_Pair, ConsumeQueue, int]]
+    ) -> Iterator[None]:
+        """Find the queues in which messages wait; `unsettled` are those whose end only the loop can tell."""
+        for key, committed in self._offsets.by_pair().items():
+            topic, group = key
+            if topic.startswith(DLQ_PREFIX):
+                continue
+            found = self._store.queues(topic)
+            whole, unsent = LagSum(queues=len(found)), LagSum(queues=len(found))
+            pair = pairs[key] = _Pair(topic, group, whole, unsent, [], {})
+            for at, queue in enumerate(found, 1):
+                if at % STEP_QUEUES == 0:
+                    yield
+                offset, end = committed.get(queue.queue_id), queue.settled_offset
+                if offset is None:
+                    whole.add_unknown()
+                    pair.by_queue[queue.queue_id] = None
+                    continue
+                pair.by_queue[queue.queue_id] = 0, 0
+                if end is None:
+                    unsettled.append((pair, queue, offset))
+                elif offset < end:
+                    pair.waiting.append((queue, offset, end))
+            yield
+
+    def _reading(self, into: Exposition, node: str, pairs: dict[tuple[str, str], _Pair]) -> Iterator[None]:
+        """Read what waits, and add the figures."""
+        times = self._store.store_times()
+        try:
+            for pair in pairs.values():
+                for queue, offset, end in pair.waiting:
+                    self._add(pair, queue, offset, end, times)
+                    yield
+        finally:
+            times.close()
         yield from self._read_popped(pairs)
-        yield Aside(_adding(into, node, pairs.values(), by_queue=self._by_queue))
+        yield from _adding(into, node, pairs.values(), by_queue=self._by_queue)
         yield from self._deleted(into, node)
+        pairs.clear()  # in this thread: it takes a while
 
     def _deleted(self, into: Exposition, node: str) -> Iterator[None]:
         lost = into.counter(
@@ -76,7 +117,7 @@ class LagFigures:
             "sparrow_consumer_lost_first_timestamp_seconds", "When the first of them was stored."
         )
         last = into.gauge("sparrow_consumer_lost_last_timestamp_seconds", "When the last of them was stored.")
-        for at, ((topic, group), unread) in enumerate(list(self._unread.by_pair.items()), 1):
+        for at, ((topic, group), unread) in enumerate(self._unread.by_pair.copy().items(), 1):
             if at % STEP_QUEUES == 0:
                 yield
             label = _of_pair(node, topic, group)
@@ -85,23 +126,14 @@ class LagFigures:
                 if time_ms is not None:
                     family.add(label, time_ms / 1000)
 
-    def _read_waiting(self, pairs: Mapping[tuple[str, str], _Pair]) -> Iterator[None]:
-        read = 0
-        for pair in [pair for pair in pairs.values() if pair.waiting]:
-            for queue, offset in pair.waiting:
-                self._add(queue, offset, pair)
-                read += 1
-                if read % STEP_QUEUES == 0:
-                    yield
-
-    def _add(self, queue: ConsumeQueue, offset: int, pair: _Pair) -> None:
+    def _add(self, pair: _Pair, queue: ConsumeQueue, offset: int, end: int, times: StoreTimes) -> None:
         """Add a queue in which messages may wait.
 
         The next offset to send is unknown if the group has not pulled since the broker started.
         """
-        first, end = queue.min_offset, queue.confirmed_offset
+        first = queue.min_offset
         waiting = queue_lag(offset, first, end)
-        age = self._age(queue, waiting)
+        age = self._age(queue, waiting, times)
         pair.whole.add(waiting, age)
         if waiting is None:
             return
@@ -110,24 +142,23 @@ class LagFigures:
             return
         pulled = self._stats.pulled(queue, pair.group)
         left = queue_lag(None if pulled is None else max(pulled, waiting.oldest), first, end)
-        pair.unsent.add(left, self._age(queue, left))
+        pair.unsent.add(left, age if left == waiting else self._age(queue, left, times))
         pair.in_flight += 0 if left is None else waiting.messages - left.messages
+
+    def _age(self, queue: ConsumeQueue, lag: QueueLag | None, times: StoreTimes) -> int | None:
+        if lag is None or not lag.messages:
+            return None
+        return age_ms(times.of(queue, lag.oldest), self._clock.now_ms())
 
     def _read_popped(self, pairs: Mapping[tuple[str, str], _Pair]) -> Iterator[None]:
         """Messages that POP has handed out, without order and in order."""
         in_flight, order, now = self._pop.in_flight, self._pop.order, self._clock.now_ms()
-        for at, key in enumerate([*in_flight.pairs(), *order.pairs()], 1):
-            if at % STEP_PAIRS == 0:
-                yield
+        for key in [*in_flight.pairs(), *order.pairs()]:
             pair = pairs.get(key)
             if pair is not None:
                 pair.popped = in_flight.of_queues(*key, now)
                 pair.ordered = order.invisible(*key, now)
-
-    def _age(self, queue: ConsumeQueue, lag: QueueLag | None) -> int | None:
-        if lag is None or not lag.messages:
-            return None
-        return age_ms(self._store.store_time(queue, lag.oldest), self._clock.now_ms())
+            yield
 
 
 @dataclass(slots=True, eq=False)
@@ -138,8 +169,8 @@ class _Pair:
     group: str
     whole: LagSum
     unsent: LagSum
-    waiting: list[tuple[ConsumeQueue, int]]
-    """Queues in which messages may wait, and the group's offset."""
+    waiting: list[tuple[ConsumeQueue, int, int]]
+    """Queues in which messages may wait, the group's offset, and the end for consumers."""
     by_queue: dict[int, tuple[int, int | None] | None]
     """Messages and the age of the oldest, by queue id; None where this is unknown."""
     in_flight: int = 0
@@ -149,43 +180,8 @@ class _Pair:
     ordered: int = 0
 
 
-def _looking(
-    offsets: Mapping[tuple[str, str], Mapping[int, int]],
-    queues: Iterable[ConsumeQueue],
-    pairs: dict[tuple[str, str], _Pair],
-) -> Iterator[None]:
-    """Look at all queues, in another thread."""
-    by_topic: dict[str, list[ConsumeQueue]] = {}
-    for at, queue in enumerate(queues, 1):
-        by_topic.setdefault(queue.topic, []).append(queue)
-        if at % STEP_QUEUES == 0:
-            yield
-    for key, committed in offsets.items():
-        topic, group = key
-        if topic.startswith(DLQ_PREFIX):
-            continue
-        found = sorted(by_topic.get(topic, ()), key=_id)
-        whole, unsent = LagSum(queues=len(found)), LagSum(queues=len(found))
-        pair = pairs[key] = _Pair(topic, group, whole, unsent, [], {})
-        for at, queue in enumerate(found, 1):
-            if at % STEP_QUEUES == 0:
-                yield
-            offset, end = committed.get(queue.queue_id), queue.settled_offset
-            if offset is None:
-                whole.add_unknown()
-                pair.by_queue[queue.queue_id] = None
-                continue
-            pair.by_queue[queue.queue_id] = 0, 0
-            if end is None or offset < end:
-                pair.waiting.append((queue, offset))
-        yield
-
-
-_id = attrgetter("queue_id")
-
-
 def _adding(into: Exposition, node: str, pairs: Iterable[_Pair], *, by_queue: bool) -> Iterator[None]:
-    """Add the figures of all groups, in another thread."""
+    """Add the figures of all groups."""
     lag = into.gauge("rocketmq_consumer_lag_messages", "Messages that a group has not consumed.")
     late = into.gauge("rocketmq_consumer_lag_latency_milliseconds", "How long the oldest of them has waited.")
     flying = into.gauge(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.tables.topic_attributes import MESSAGE_TYPE
@@ -10,7 +10,7 @@ from sparrowmq.core.figures.exposition import Aside, Exposition, Family, labels
 from sparrowmq.core.names import DLQ_PREFIX, is_system_group, is_system_topic
 
 if TYPE_CHECKING:
-    from sparrowmq.broker.admin.stats import BrokerStats, Item
+    from sparrowmq.broker.admin.stats import BrokerStats
     from sparrowmq.broker.tables.topics import TopicTable
     from sparrowmq.protocol.bodies import TopicConfig
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -25,21 +25,17 @@ class TrafficFigures:
         self._stats = stats
         self._topics = topics
 
-    def collect(self, into: Exposition, node: str, queues: Sequence[ConsumeQueue]) -> Iterator[Aside | None]:
-        """Add the figures; `node` has the labels of the broker, and `queues` are all of its queues."""
+    def collect(self, into: Exposition, node: str) -> Iterator[Aside | None]:
+        """Add the figures; `node` has the labels of the broker."""
         grown: list[ConsumeQueue] = []
-        yield Aside(self._stats.finding(queues, grown))
+        yield Aside(self._stats.finding(grown))
         yield from self._stats.counting(grown)
-        yield Aside(self._adding(into, node, self._stats.items(), self._topics.configs.copy()))
-        yield from self._sizes(into, node)
+        self._add_sizes(into, node)
+        yield Aside(self._adding(into, node))
 
-    def _adding(
-        self,
-        into: Exposition,
-        node: str,
-        counted: Mapping[tuple[str, str], Item],
-        topics: Mapping[str, TopicConfig],
-    ) -> Iterator[None]:
+    def _adding(self, into: Exposition, node: str) -> Iterator[None]:
+        """In another thread: it reads single values of items and topics, which the loop may change."""
+        topics = self._topics.configs
         by_topic = {
             "TOPIC_PUT_NUMS": into.counter("rocketmq_messages_in_total", "Messages stored."),
             "TOPIC_PUT_SIZE": into.counter("rocketmq_throughput_in_total", "Bytes of the messages stored."),
@@ -53,7 +49,7 @@ class TrafficFigures:
         dead = into.counter(
             "rocketmq_send_to_dlq_messages_total", "Messages that became dead letters, by the group's topic."
         )
-        for at, ((name, key), item) in enumerate(counted.items(), 1):
+        for at, ((name, key), item) in enumerate(self._stats.items().items(), 1):
             if at % STEP_ITEMS == 0:
                 yield
             if (family := by_topic.get(name)) is not None:
@@ -64,11 +60,10 @@ class TrafficFigures:
             elif (family := by_group.get(name)) is not None:
                 _add_group(family, node, key, item.value)
 
-    def _sizes(self, into: Exposition, node: str) -> Iterator[None]:
+    def _add_sizes(self, into: Exposition, node: str) -> None:
         sizes = self._stats.sizes
         family = into.histogram("rocketmq_message_size", "Bytes of a stored message, all topics together.")
         family.add_histogram(node, sizes.by_bound(), sizes.total)
-        yield
 
 
 def _of_topic(node: str, topic: str, config: TopicConfig | None) -> str:

@@ -78,11 +78,14 @@ class PopsInFlight:
         return list(self._pairs)
 
     def of_queues(self, topic: str, group: str, now_ms: int) -> dict[int, int] | None:
-        """The same by queue."""
+        """The same by queue; in any thread."""
         queues = self._pairs.get((topic, group))
         if queues is None or now_ms < self._unknown_until:
             return None
-        return {queue_id: sum(_left(seconds, now_ms).values()) for queue_id, seconds in queues.items()}
+        return {
+            queue_id: sum(_left(seconds.copy(), now_ms).values())
+            for queue_id, seconds in queues.copy().items()
+        }
 
     def _forget(self, now_ms: int) -> None:
         """Drop seconds that are over, and queues and pairs without others. All counts are looked at, so not

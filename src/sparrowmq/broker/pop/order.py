@@ -185,8 +185,8 @@ class OrderTable:
         return list(self._table)
 
     def of_queues(self, topic: str, group: str, now_ms: int) -> dict[int, int]:
-        """The same by queue."""
-        queues = self._table.get((topic, group), {})
+        """The same by queue; in any thread."""
+        queues = self._table.get((topic, group), {}).copy()
         return {queue_id: info.invisible(now_ms) for queue_id, info in queues.items()}
 
     @property

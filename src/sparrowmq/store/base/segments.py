@@ -56,6 +56,11 @@ class Segment:
             self._pool.add(self)
         return self._map
 
+    @property
+    def mapped(self) -> mmap.mmap | None:
+        """The mapping if there is one, for any thread: it is readable as long as it is referred to."""
+        return self._map
+
     def view(self) -> memoryview:
         """The mapping as a memory view. Slices of it stay valid after `unmap`."""
         if self._view is None:

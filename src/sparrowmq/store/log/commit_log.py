@@ -52,7 +52,7 @@ def is_place(place: tuple[int, ...], size: int, queue_offset: int, position: int
     return place[0] == size and place[1] in _MAGICS and place[2:] == (queue_offset, position)
 
 
-def store_timestamp(view: memoryview, at: int) -> int:
+def store_timestamp(view: bytes | memoryview, at: int) -> int:
     """The store time of the record at byte `at`, epoch ms; an IPv6 born host shifts the field by 12 bytes."""
     if view[at + BORN_HOST_V6_AT] & BORN_HOST_V6_BIT:
         at += HOST_V6_EXTRA

@@ -377,6 +377,10 @@ class ConsumeQueue:
         first = position - segment.base
         return segment.view()[first : min(segment.size, first + (end - start) * ENTRY_BYTES)]
 
+    def file_of(self, offset: int) -> Segment | None:
+        """The file with the entry at `offset`, or None; in any thread."""
+        return None if self._sequence is None else self._sequence.at(offset * ENTRY_BYTES)
+
     def entry(self, offset: int) -> QueueEntry | None:
         """The entry at `offset`, or None."""
         if not 0 <= offset < self.committed:

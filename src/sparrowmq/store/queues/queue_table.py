@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 DIRECTORY: Final = "consumequeue"
 QUEUE_ID_MAX: Final = 2**31 - 1
+_id = attrgetter("queue_id")
 
 
 class QueueTable:
@@ -55,8 +57,16 @@ class QueueTable:
         return None if queues is None else queues.get(queue_id)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """The topic's known queues by id."""
-        return [queue for _, queue in sorted(self._topics.get(topic, {}).items())]
+        """The topic's known queues by id; in any thread."""
+        return sorted(self._topics.get(topic, {}).values(), key=_id)
+
+    def each_topic(self) -> Iterator[list[ConsumeQueue]]:
+        """The known queues of one topic after the other, unordered.
+
+        In any thread: each list is copied in one step of Python, while the loop adds and deletes queues.
+        """
+        for queues in list(self._topics.values()):
+            yield list(queues.values())
 
     def topics(self) -> list[str]:
         """Topics with at least one known queue, sorted."""
@@ -64,7 +74,7 @@ class QueueTable:
 
     def all(self) -> list[ConsumeQueue]:
         """Every known queue."""
-        return [queue for queues in list(self._topics.values()) for queue in list(queues.values())]
+        return [queue for queues in self.each_topic() for queue in queues]
 
     def each(self) -> Iterator[ConsumeQueue]:
         """Iterates over all known queues; limits how many mappings the caller causes."""

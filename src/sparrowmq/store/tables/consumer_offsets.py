@@ -232,6 +232,12 @@ class ConsumerOffsets:
         """The topics and groups with offsets."""
         return list(self._table)
 
+    def by_pair(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """The offsets by topic and group, and by queue id, for any thread. Later commits may change those by
+        queue id.
+        """
+        return self._table.copy()
+
     def of_pair(self, topic: str, group: str) -> Mapping[int, int]:
         """A group's offsets of a topic, by queue id. Later commits change the returned table."""
         return self._table.get((topic, group), {})
