@@ -205,7 +205,9 @@ def test_what_operators_do_without_a_coordinator(
 
     (found,) = sparrow.rows("broker", "config", "get", "broker-a")
     kept = found["fileReservedTime"]
-    assert sparrow.rows("broker", "config", "set", "broker-a", "fileReservedTime=71") == [{"fileReservedTime": "71"}]
+    assert sparrow.rows("broker", "config", "set", "broker-a", "fileReservedTime=71") == [
+        {"fileReservedTime": "71"}
+    ]
     sparrow("broker", "config", "set", "broker-a", f"fileReservedTime={kept}")
     assert sparrow.rows("broker", "clean", "broker-a")[0]["cleaned"] == ["files", "queues", "topics"]
     (spent,) = sparrow.rows("broker", "ping", "broker-a", "--count", "2")

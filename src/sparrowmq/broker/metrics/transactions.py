@@ -18,12 +18,12 @@ def collect_transactions(into: Exposition, node: str, transactions: CheckBack) -
     """Add the figures; `node` has the labels of the broker."""
     halves = into.gauge("sparrow_open_transactions", "Half messages whose transaction has not ended.")
     halves.add(node, transactions.open_count)
-    found: Counter[str] = Counter()
-    yield from transactions.counting(found)
+    open_by_topic: Counter[str] = Counter()
+    yield from transactions.counting(open_by_topic)
     by_topic = into.gauge(
         "rocketmq_half_messages", "Half messages whose transaction has not ended, by topic."
     )
-    for topic, count in found.items():
+    for topic, count in open_by_topic.items():
         by_topic.add(labels(node, topic=topic), count)
     about = "Half messages that retention or damage took before a producer could be asked."
     into.counter("sparrow_unasked_transactions_total", about).add(node, transactions.unasked)

@@ -30,7 +30,8 @@ PERMISSIONS = {2: "write", 4: "read", 6: "read and write"}
 def create(
     topic: Topic,
     queues: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Queues on each broker, no fewer than it has; 8 for a new topic.")
+        int | None,
+        typer.Option(min=1, max=1024, help="Queues on each broker, no fewer than it has; 8 for a new topic."),
     ] = None,
     perm: Annotated[
         int | None, typer.Option(min=0, max=6, help="2 write, 4 read, 6 both; 6 for a new topic.")

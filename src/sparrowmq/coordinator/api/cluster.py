@@ -224,8 +224,11 @@ async def put_topic(topic: str, body: TopicChange, who: Who) -> Answer:
     admin = await explores.admin()
 
     async def act() -> None:
-        numbers = {"queues": queues} if new else {"read_queues": queues, "write_queues": queues}
-        await asked(admin.topics.create(topic, **numbers, perm=perm, cluster=body.cluster))
+        count, both = (queues, None) if new else (None, queues)  # `queues` alone takes none away
+        work = admin.topics.create(
+            topic, count, read_queues=both, write_queues=both, perm=perm, cluster=body.cluster
+        )
+        await asked(work)
 
     action = "topic.create" if configs is None else "topic.change"
     await carry_out(who, Change(action, thing, before, after, reason=body.reason), act)
