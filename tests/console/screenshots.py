@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
+from tests.console.access.guarded import USER_PAGE, add_users, with_access_control
 from tests.console.browser.test_browser import CHROMIUM
-from tests.console.guarded import USER_PAGE, add_users, with_access_control
 from tests.console.replicated import GROUP_PAGE, elect, replicated, three_brokers
 from tests.console.site import Site, site
 from tests.support import until_sync

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.console.guarded import with_access_control
+from tests.console.access.guarded import with_access_control
 from tests.console.site import Reader, Site
 
 SECRET = "secret-of-alice-42"
