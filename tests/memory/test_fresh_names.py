@@ -43,6 +43,7 @@ BOUNDED = {
     "LoopWatch._parts": "the kinds of work of one turn",
     "Stall.where": "a few calls of each of the last 16 stalls",
     "BrokerStats._items": "50,000 items",
+    "BrokerStats._of_queues": "50,000 items of single queues",
     "BrokerStats._pulled": "50,000 pairs of a queue and a group",
     "BrokerStats._put": "queuesMax",
     "Item.day": "25 samples of an item",

@@ -72,9 +72,13 @@ def _tables() -> Iterator[tuple[str, Parts]]:
     yield from _alarms()
     yield from _users()
     yield from _settings()
-    yield from _managed()
-    yield from _seen()
-    yield from _rest()
+    yield from _managed_groups()
+    yield from _managed_queues()
+    yield from _brokers()
+    yield from _use()
+    yield from _findings()
+    yield from _history()
+    yield from _reports()
 
 
 def _services() -> Iterator[tuple[str, Parts]]:
@@ -264,7 +268,7 @@ def _settings() -> Iterator[tuple[str, Parts]]:
     )
 
 
-def _managed() -> Iterator[tuple[str, Parts]]:
+def _managed_groups() -> Iterator[tuple[str, Parts]]:
     yield (
         "managed_group",
         (
@@ -299,6 +303,9 @@ def _managed() -> Iterator[tuple[str, Parts]]:
             _text("proof", 64, empty=True),
         ),
     )
+
+
+def _managed_queues() -> Iterator[tuple[str, Parts]]:
     yield (
         "managed_queue",
         (
@@ -334,7 +341,7 @@ def _managed() -> Iterator[tuple[str, Parts]]:
     )
 
 
-def _seen() -> Iterator[tuple[str, Parts]]:
+def _brokers() -> Iterator[tuple[str, Parts]]:
     yield (
         "broker_seen",
         (
@@ -366,6 +373,22 @@ def _seen() -> Iterator[tuple[str, Parts]]:
         ),
     )
     yield (
+        "log_sample",
+        (
+            _id(),
+            _text("broker"),
+            _number("at"),
+            _number("log_min", default=None),
+            _number("log_max", default=None),
+            _number("total", default=None),
+            _number("free", default=None),
+            _Index("ix_log_sample_broker", "broker", "at"),
+        ),
+    )
+
+
+def _use() -> Iterator[tuple[str, Parts]]:
+    yield (
         "member_seen",
         (
             _text("group_name", key=True),
@@ -388,36 +411,6 @@ def _seen() -> Iterator[tuple[str, Parts]]:
         ),
     )
     yield (
-        "log_sample",
-        (
-            _id(),
-            _text("broker"),
-            _number("at"),
-            _number("log_min", default=None),
-            _number("log_max", default=None),
-            _number("total", default=None),
-            _number("free", default=None),
-            _Index("ix_log_sample_broker", "broker", "at"),
-        ),
-    )
-    yield (
-        "finding",
-        (
-            _id(),
-            _text("service", 64),
-            _text("kind", 64),
-            _text("object_key", 600),
-            _text("group_name", empty=True),
-            _text("topic", empty=True),
-            _text("text", 1000),
-            _long("body"),
-            _number("first_at"),
-            _number("seen_at"),
-            _number("repairing_at"),
-            sa.UniqueConstraint("service", "kind", "object_key", name="uq_finding"),
-        ),
-    )
-    yield (
         "object_use",
         (
             _text("kind", 16, key=True),
@@ -436,7 +429,27 @@ def _seen() -> Iterator[tuple[str, Parts]]:
     )
 
 
-def _rest() -> Iterator[tuple[str, Parts]]:
+def _findings() -> Iterator[tuple[str, Parts]]:
+    yield (
+        "finding",
+        (
+            _id(),
+            _text("service", 64),
+            _text("kind", 64),
+            _text("object_key", 600),
+            _text("group_name", empty=True),
+            _text("topic", empty=True),
+            _text("text", 1000),
+            _long("body"),
+            _number("first_at"),
+            _number("seen_at"),
+            _number("repairing_at"),
+            sa.UniqueConstraint("service", "kind", "object_key", name="uq_finding"),
+        ),
+    )
+
+
+def _history() -> Iterator[tuple[str, Parts]]:
     yield (
         "history_series",
         (
@@ -451,6 +464,9 @@ def _rest() -> Iterator[tuple[str, Parts]]:
         "history_block",
         (_count("grain", key=True), _number("begin_at", key=True), _count("shard", key=True), _blob("data")),
     )
+
+
+def _reports() -> Iterator[tuple[str, Parts]]:
     yield (
         "pipeline",
         (
