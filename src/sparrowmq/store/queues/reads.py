@@ -45,7 +45,7 @@ _PROPERTIES_MAX: Final = 32 * 1024
 
 _NO_BYTES: Final = memoryview(b"")
 _NOWHERE: Final = -(1 << 64)
-"""Lower than any physical offset in an entry."""
+"""Before the end of any record that an entry may state."""
 PASSED_MAX = 16
 """Number of skipped messages that a read reports."""
 
@@ -177,25 +177,28 @@ def _collect(
     buffers: list[memoryview] = []
     passed: tuple[int, ...] = ()
     queue_id, unpack_place = queue.queue_id, _unpack_place
-    view, base, low, limit = _NO_BYTES, 0, 0, 0  # the mapped file has records between low and limit
+    view, base, low, limit = _NO_BYTES, 0, 0, 0  # `view` has records between low and limit
     count, size, run_start, run_end = 0, 0, -1, -1
     for offset, (physical, length, code) in enumerate(rows, start):
         if count == max_count:
             break
         if codes is not None and code not in codes and code >= TAG_CODE_MIN:
             continue
-        if physical < low or physical + length > limit:
+        at = physical - base
+        end = at + length
+        if at < low or end > limit:
             if run_start >= 0:
                 buffers.append(view[run_start:run_end])
                 run_start = run_end = -1
             view, base, low, limit = _window(log_, queue.born, physical)
-            if physical < low or physical + length > limit:
+            at = physical - base
+            end = at + length
+            if at < low or end > limit:
                 status, passed = GetStatus.MESSAGE_WAS_REMOVING, _noted(passed, offset, code)
                 continue
         if length < RECORD_FIXED_BYTES or code == CORRUPT_CODE:
             status, passed = GetStatus.MESSAGE_WAS_REMOVING, _noted(passed, offset, code)
             continue
-        at = physical - base
         record_length, magic, record_queue_id, queue_offset, place = unpack_place(view, at)
         if (
             record_length != length
@@ -206,16 +209,16 @@ def _collect(
         ):
             status, passed = GetStatus.MESSAGE_WAS_REMOVING, _noted(passed, offset, code)
         elif match is None or match(view, at):
-            grown = size + length
-            if grown > max_bytes and count:
+            size += length
+            if size > max_bytes and count:
+                size -= length
                 break
             if at != run_end:
                 if run_start >= 0:
                     buffers.append(view[run_start:run_end])
                 run_start = at
-            run_end = at + length
+            run_end = end
             count += 1
-            size = grown
     else:
         offset += 1
     if run_start >= 0:
@@ -225,14 +228,15 @@ def _collect(
 
 
 def _window(log_: CommitLog, oldest: int, physical: int) -> tuple[memoryview, int, int, int]:
-    """The bytes of the file that contains a position, its base, and the limits of its records.
+    """The bytes of the file that contains a position, its base, and the limits of its records in these bytes.
 
-    No position lies within the limits if the file is deleted or its content is older than `oldest`.
+    No record lies within the limits if the file is deleted or its content is older than `oldest`.
     """
     segment = log_.files.at(physical) if physical >= oldest else None
     if segment is None:
         return _NO_BYTES, 0, 0, _NOWHERE
-    return segment.view(), segment.base, max(segment.base, oldest), min(segment.end, log_.position)
+    base = segment.base
+    return segment.view(), base, max(oldest - base, 0), min(segment.size, log_.position - base)
 
 
 def _noted(passed: tuple[int, ...], offset: int, code: int) -> tuple[int, ...]:
