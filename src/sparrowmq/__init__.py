@@ -66,12 +66,15 @@ if TYPE_CHECKING:
         FilterMessageHook,
         Hook,
         MessageType,
+        PopContext,
+        PopHook,
         PullLoopContext,
         PullLoopHook,
         RpcHook,
         SendContext,
         SendHook,
         SendMode,
+        SettleContext,
     )
     from sparrowmq.client.base.lifecycle import (
         State,
@@ -234,6 +237,8 @@ __all__ = [
     "NoRouteError",
     "OffsetStore",
     "PauseRule",
+    "PopContext",
+    "PopHook",
     "PoppedMessage",
     "Producer",
     "ProducerFencedError",
@@ -273,6 +278,7 @@ __all__ = [
     "SendStatus",
     "SequenceTooOldError",
     "SettingsError",
+    "SettleContext",
     "SimpleConsumer",
     "SlaveStatus",
     "SparrowError",
@@ -301,8 +307,8 @@ _HOMES = {
     "sparrowmq.client.base.hooks": (
         "CheckForbiddenContext CheckForbiddenHook ConsumeContext ConsumeHook "
         "EndTransactionContext EndTransactionHook FilterMessageContext "
-        "FilterMessageHook Hook MessageType PullLoopContext PullLoopHook RpcHook "
-        "SendContext SendHook SendMode"
+        "FilterMessageHook Hook MessageType PopContext PopHook PullLoopContext PullLoopHook "
+        "RpcHook SendContext SendHook SendMode SettleContext"
     ),
     "sparrowmq.client.cluster.request_reply": "create_reply_message",
     "sparrowmq.client.send.encoding": "split_batch",

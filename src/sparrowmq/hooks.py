@@ -22,12 +22,15 @@ from sparrowmq.client.base.hooks import (
     FilterMessageHook,
     Hook,
     MessageType,
+    PopContext,
+    PopHook,
     PullLoopContext,
     PullLoopHook,
     RpcHook,
     SendContext,
     SendHook,
     SendMode,
+    SettleContext,
 )
 
 __all__ = [
@@ -41,10 +44,13 @@ __all__ = [
     "FilterMessageHook",
     "Hook",
     "MessageType",
+    "PopContext",
+    "PopHook",
     "PullLoopContext",
     "PullLoopHook",
     "RpcHook",
     "SendContext",
     "SendHook",
     "SendMode",
+    "SettleContext",
 ]

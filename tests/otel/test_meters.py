@@ -15,9 +15,12 @@ from tests.support import until_sync
 
 import sparrowmq as mq
 from sparrowmq.client.producer.producer import Producer
-from sparrowmq.hooks import PullLoopContext
+from sparrowmq.hooks import PopContext, PullLoopContext, SettleContext
 from sparrowmq.otel import MeterHook
+from sparrowmq.otel import invisible as invisible_messages
+from sparrowmq.otel.invisible import InvisibleMessages
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.pop.receipts import Receipt
 from sparrowmq.testing import LocalCluster
 
 SENT = "messaging.client.sent.messages"
@@ -28,6 +31,8 @@ SENDING = "sparrowmq.client.messages.sending"
 IN_HAND = "sparrowmq.client.messages.in_hand"
 PULLED = "sparrowmq.client.messages.pulled"
 HELD_UP = "sparrowmq.client.pull.held_up"
+SETTLED = "sparrowmq.client.messages.settled"
+INVISIBLE = "sparrowmq.client.messages.invisible"
 
 
 @dataclass
@@ -152,3 +157,90 @@ def test_a_failed_pull_has_its_error_and_a_loop_that_waited_its_time(meters: Met
     (held_up,) = meters.points(HELD_UP)
     assert held_up.value == 2.5
     assert held_up.attributes["messaging.consumer.group.name"] == "g"
+
+
+def test_pops_and_what_becomes_of_their_messages_are_measured(cluster: LocalCluster, meters: Meters) -> None:
+    with mq.Producer("p", namesrv=cluster.namesrv) as producer:
+        producer.send_batch([mq.Message("Popped", b"x") for _ in range(3)])
+    with mq.SimpleConsumer("c", namesrv=cluster.namesrv, hooks=[meters.hook]) as consumer:
+        consumer.subscribe("Popped")
+        found = until_sync(lambda: consumer.receive(3, wait=5.0))
+        while len(found) < 3:
+            found += consumer.receive(3, wait=5.0)
+        assert (pulled(meters), invisible(meters)) == (3, {("Popped", "c"): 3})
+        consumer.ack(found[0])
+        consumer.change_invisible(found[1], 60.0)
+        consumer.ack(found[1])
+        consumer.change_invisible(found[2], 0)
+        assert invisible(meters) == {}
+    operations = {
+        (one.attributes["messaging.operation.type"], one.attributes["messaging.operation.name"]): one
+        for one in meters.points(OPERATION)
+    }
+    assert set(operations) == {("receive", "receive"), ("settle", "ack"), ("settle", "change_invisible")}
+    assert operations["settle", "ack"].count == operations["settle", "change_invisible"].count == 2
+    assert operations["settle", "ack"].attributes["messaging.consumer.group.name"] == "c"
+    settled = {one.attributes["messaging.operation.name"]: one.value for one in meters.points(SETTLED)}
+    assert settled == {"ack": 2, "change_invisible": 2}
+
+
+def test_push_consumer_that_uses_pop_is_measured(cluster: LocalCluster, meters: Meters) -> None:
+    with mq.Producer("p", namesrv=cluster.namesrv) as producer:
+        producer.send_batch([mq.Message("PushPopped", b"x") for _ in range(3)])
+    with mq.Admin(namesrv=cluster.namesrv) as admin:
+        admin.groups.set_request_mode("pp", "PushPopped", "POP")
+    given: dict[str, Any] = {"server_assignment": True, "rebalance_interval_min": 0.1}
+    with mq.PushConsumer(
+        "pp", namesrv=cluster.namesrv, consume_from="first", hooks=[meters.hook], **given
+    ) as consumer:
+        consumer.subscribe("PushPopped", handler=lambda message: None)
+        until_sync(lambda: sum(one.value for one in meters.points(SETTLED)) == 3)
+        until_sync(lambda: invisible(meters) == {})
+    assert pulled(meters) == 3
+
+
+def test_failed_pops_and_acknowledgements_have_their_error(meters: Meters) -> None:
+    receipt = Receipt(0, 0, 0, 0, "0", "b", 0)
+    error = mq.RequestTimeoutError("x")
+    queue = mq.MessageQueue("T", "b", -1)
+    meters.hook.after_pop(PopContext(group="g", queue=queue, seconds=1.0, invisible=30.0, error=error))
+    meters.hook.after_settle(SettleContext(group="g", topic="T", receipt=receipt, seconds=1.0, error=error))
+    assert meters.by_error(OPERATION) == {"RequestTimeoutError": 1}
+    assert meters.by_error(SETTLED) == {"RequestTimeoutError": 1}
+
+
+def test_messages_are_invisible_until_their_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    messages = InvisibleMessages(lambda: now[0])
+
+    def popped(*offsets: int, invisible: float = 10.0) -> None:
+        receipts = [Receipt(0, 0, 0, 0, "0", "b", 0, offset) for offset in offsets]
+        queue = mq.MessageQueue("T", "b", -1)
+        messages.popped(
+            PopContext(group="g", queue=queue, seconds=0.1, invisible=invisible, receipts=receipts)
+        )
+
+    popped(0, 1)
+    popped(2, invisible=30.0)
+    assert messages.counts() == {("T", "g"): 3}
+    now[0] += 10.0
+    assert messages.counts() == {("T", "g"): 1}
+    popped()
+    assert len(messages._until) == 1, "they are forgotten"
+    monkeypatch.setattr(invisible_messages, "MESSAGES_MAX", 2)
+    popped(3, 4)
+    assert messages.counts() == {("T", "g"): 2}
+
+
+def pulled(meters: Meters) -> float:
+    return float(sum(one.value for one in meters.points(PULLED)))
+
+
+def invisible(meters: Meters) -> dict[tuple[str, str], float]:
+    """By topic and group."""
+    names = ("messaging.destination.name", "messaging.consumer.group.name")
+    return {
+        (one.attributes[names[0]], one.attributes[names[1]]): one.value
+        for one in meters.points(INVISIBLE)
+        if one.value
+    }

@@ -6,16 +6,18 @@ our own. Neither message ids nor keys are attributes, so the number of series is
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Final
 
 from opentelemetry import metrics
-from opentelemetry.metrics import MeterProvider
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from sparrowmq import ConsumeContext, ConsumeHook, SendContext, SendHook, SendStatus
-from sparrowmq.hooks import PullLoopContext, PullLoopHook
+from sparrowmq.hooks import PopContext, PopHook, PullLoopContext, PullLoopHook, SettleContext
 from sparrowmq.otel.attributes import SERVICE, Value
 from sparrowmq.otel.contexts import keep, kept, library_version
+from sparrowmq.otel.invisible import InvisibleMessages
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """Upper bounds of the durations' buckets, from the conventions."""
@@ -23,8 +25,9 @@ SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.
 Attributes = dict[str, Value]
 
 
-class MeterHook(SendHook, PullLoopHook, ConsumeHook):
-    """Measures each attempt of a send, each pull and each call of a handler.
+class MeterHook(SendHook, PullLoopHook, PopHook, ConsumeHook):
+    """Measures each attempt of a send, each pull, each POP, what becomes of its messages, and each call of a
+    handler.
 
     Add one to the `hooks` of producers and consumers; it may be shared, also with `OpenTelemetryHook`. A send
     that is tried again counts once for each attempt: those with `error.type` failed.
@@ -36,7 +39,7 @@ class MeterHook(SendHook, PullLoopHook, ConsumeHook):
         self._operations = meter.create_histogram(
             "messaging.client.operation.duration",
             unit="s",
-            description="Duration of an attempt to send, or of a pull.",
+            description="Duration of an attempt to send, a pull, a POP, or an acknowledgement.",
             explicit_bucket_boundaries_advisory=SECONDS,
         )
         self._handled = meter.create_histogram(
@@ -58,7 +61,7 @@ class MeterHook(SendHook, PullLoopHook, ConsumeHook):
         self._pulled = meter.create_counter(
             "sparrowmq.client.messages.pulled",
             unit="{message}",
-            description="Messages that pulls brought.",
+            description="Messages that pulls and POPs brought.",
         )
         self._held_up = meter.create_counter(
             "sparrowmq.client.pull.held_up",
@@ -74,6 +77,18 @@ class MeterHook(SendHook, PullLoopHook, ConsumeHook):
             "sparrowmq.client.messages.in_hand",
             unit="{message}",
             description="Messages that handlers have.",
+        )
+        self._settled = meter.create_counter(
+            "sparrowmq.client.messages.settled",
+            unit="{message}",
+            description="Messages of POPs that were acknowledged or hidden for another time.",
+        )
+        self._invisible = InvisibleMessages()
+        meter.create_observable_up_down_counter(
+            "sparrowmq.client.messages.invisible",
+            [self._observe_invisible],
+            unit="{message}",
+            description="Messages of POPs that are not acknowledged, and that no other member gets yet.",
         )
 
     def before_send(self, context: SendContext) -> None:
@@ -96,17 +111,40 @@ class MeterHook(SendHook, PullLoopHook, ConsumeHook):
 
     def after_pull(self, context: PullLoopContext) -> None:
         """A pull ended."""
-        place = _place(context.queue.topic, "receive") | {"messaging.consumer.group.name": context.group}
-        failed: Attributes = {} if context.error is None else {"error.type": type(context.error).__name__}
-        self._operations.record(context.seconds, place | failed)
+        place = _of_group(context.queue.topic, "receive", context.group)
+        self._operations.record(context.seconds, place | _error(context.error))
         self._pulled.add(context.messages, place)
         self._held_up.add(context.held_up, place)
 
+    def after_pop(self, context: PopContext) -> None:
+        """A POP ended."""
+        place = _of_group(context.queue.topic, "receive", context.group)
+        self._operations.record(context.seconds, place | _error(context.error))
+        self._pulled.add(len(context.receipts), place)
+        self._invisible.popped(context)
+
+    def after_settle(self, context: SettleContext) -> None:
+        """An acknowledgement or a change of the invisible time ended."""
+        name = "ack" if context.invisible is None else "change_invisible"
+        place = _of_group(context.topic, "settle", context.group) | {"messaging.operation.name": name}
+        found = place | _error(context.error)
+        self._operations.record(context.seconds, found)
+        self._settled.add(1, found)
+        if context.error is None:
+            self._invisible.settled(context)
+
+    def _observe_invisible(self, options: CallbackOptions) -> Iterable[Observation]:
+        for (topic, group), count in self._invisible.counts().items():
+            place: Attributes = {
+                "messaging.system": SERVICE,
+                "messaging.destination.name": topic,
+                "messaging.consumer.group.name": group,
+            }
+            yield Observation(count, place)
+
     def before_consume(self, context: ConsumeContext) -> None:
         """A call of a handler begins."""
-        place = _place(context.messages[0].topic, "process") | {
-            "messaging.consumer.group.name": context.group
-        }
+        place = _of_group(context.messages[0].topic, "process", context.group)
         keep(context, self, (perf_counter(), place))
         count = len(context.messages)
         self._in_hand.add(count, place)
@@ -132,6 +170,14 @@ def _place(topic: str, operation: str) -> Attributes:
     }
 
 
+def _of_group(topic: str, operation: str, group: str) -> Attributes:
+    return _place(topic, operation) | {"messaging.consumer.group.name": group}
+
+
+def _error(error: Exception | None) -> Attributes:
+    return {} if error is None else {"error.type": type(error).__name__}
+
+
 def _server(address: str) -> Attributes:
     host, _, port = address.rpartition(":")
     return {"server.address": host.strip("[]"), "server.port": int(port)} if port.isdecimal() else {}
@@ -140,7 +186,7 @@ def _server(address: str) -> Attributes:
 def _send_error(context: SendContext) -> Attributes:
     """Why an attempt failed, or what it could not guarantee, such as `FLUSH_DISK_TIMEOUT`."""
     if context.error is not None:
-        return {"error.type": type(context.error).__name__}
+        return _error(context.error)
     if context.result is None or context.result.status is SendStatus.SEND_OK:
         return {}
     return {"error.type": context.result.status.name}

@@ -18,6 +18,7 @@ from sparrowmq.core.errors import ClientError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.results import SendResult
 from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.pop.receipts import Receipt
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.client")
@@ -222,6 +223,48 @@ class PullLoopHook(Hook):
         """Called after a pull, also if it found nothing or failed."""
 
 
+@dataclass(slots=True, kw_only=True)
+class PopContext:
+    """One POP of a push or simple consumer. `queue` has the id -1 for all queues of a broker.
+
+    `seconds` is the time until the broker answered, with that for which it held the request. The messages of
+    `receipts` are hidden from others for `invisible` seconds.
+    """
+
+    group: str
+    queue: MessageQueue
+    seconds: float
+    invisible: float
+    receipts: Sequence[Receipt] = ()
+    error: Exception | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class SettleContext:
+    """One request about a message that POP gave. `invisible` is None for an acknowledgement, otherwise the
+    seconds for which the message is hidden from now on.
+    """
+
+    group: str
+    topic: str
+    receipt: Receipt
+    seconds: float
+    invisible: float | None = None
+    error: Exception | None = None
+
+
+class PopHook(Hook):
+    """Sees every POP, and what becomes of its messages."""
+
+    __slots__ = ()
+
+    def after_pop(self, context: PopContext) -> None:
+        """Called after a POP, also if it found nothing or failed."""
+
+    def after_settle(self, context: SettleContext) -> None:
+        """Called after an acknowledgement or a change of the invisible time, also if it failed."""
+
+
 class Hooks:
     """The hooks of one client by kind, with calls that cannot fail."""
 
@@ -231,6 +274,7 @@ class Hooks:
         "consume",
         "end_transaction",
         "filter_message",
+        "pop",
         "pull",
         "rpc",
         "send",
@@ -246,6 +290,7 @@ class Hooks:
         self.consume = tuple(hook for hook in found if isinstance(hook, ConsumeHook))
         self.filter_message = tuple(hook for hook in found if isinstance(hook, FilterMessageHook))
         self.pull = tuple(hook for hook in found if isinstance(hook, PullLoopHook))
+        self.pop = tuple(hook for hook in found if isinstance(hook, PopHook))
 
     def check(self, context: CheckForbiddenContext) -> None:
         """Call every `CheckForbiddenHook`. Raises the `ClientError` of the first that refuses.
@@ -293,6 +338,14 @@ class Hooks:
     def after_pull(self, context: PullLoopContext) -> None:
         """Call every `PullLoopHook`."""
         self._tell((hook.after_pull for hook in self.pull), context)
+
+    def after_pop(self, context: PopContext) -> None:
+        """Call every `PopHook`."""
+        self._tell((hook.after_pop for hook in self.pop), context)
+
+    def after_settle(self, context: SettleContext) -> None:
+        """Call every `PopHook`."""
+        self._tell((hook.after_settle for hook in self.pop), context)
 
     def _tell(self, calls: Iterable[Callable[[Any], None]], context: object) -> None:
         """Make the calls; exceptions are logged (rate-limited) and ignored (client:B-47, D-92)."""

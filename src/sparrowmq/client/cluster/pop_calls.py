@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.core.errors import BrokerError, RecordError
-from sparrowmq.core.message import PROPERTY_POP_CK, ReceivedMessage
+from sparrowmq.client.base.hooks import Hooks, PopContext, SettleContext
+from sparrowmq.core.errors import BrokerError, RecordError, SparrowError
+from sparrowmq.core.message import PROPERTY_POP_CK, MessageQueue, ReceivedMessage
 from sparrowmq.core.names import without_namespace
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
@@ -31,6 +34,7 @@ from sparrowmq.protocol.pop.receipts import (
 from sparrowmq.protocol.record import decode_records, to_message
 
 if TYPE_CHECKING:
+    from sparrowmq.client.base.hooks import Hook
     from sparrowmq.client.cluster.broker_api import Remoting
     from sparrowmq.core.subscription import SubscriptionData
     from sparrowmq.protocol.record import StoredRecord
@@ -80,7 +84,11 @@ class PopCalls:
     Raises `BrokerError`, the `TransportError` family and `ProtocolError`.
     """
 
-    def __init__(self, remoting: Remoting, group: str, namespace: str | None) -> None:
+    def __init__(
+        self, remoting: Remoting, group: str, namespace: str | None, hooks: Iterable[Hook] = ()
+    ) -> None:
+        """Those of `hooks` that are `PopHook`s see each POP and what becomes of its messages."""
+        self._hooks = Hooks(hooks)
         self._remoting = remoting
         self._group = group
         self._namespace = namespace
@@ -112,11 +120,32 @@ class PopCalls:
             exp=subscription.expression,
         )
         asked = Command(RequestCode.POP_MESSAGE, ext=to_ext(header) | {"bname": broker_name})
-        answer = await self._remoting.call(address, asked, wait + EXTRA_SECONDS)
-        if answer.code in _NOTHING:
-            return []
-        _check(answer, address, f"POP of {subscription.topic}")
-        return popped(answer, broker_name, self._namespace)
+        began = monotonic()
+
+        def told(found: Sequence[PoppedMessage] = (), error: Exception | None = None) -> None:
+            topic = without_namespace(self._namespace, subscription.topic)
+            self._hooks.after_pop(
+                PopContext(
+                    group=without_namespace(self._namespace, self._group),
+                    queue=MessageQueue(topic, broker_name, queue_id),
+                    seconds=monotonic() - began,
+                    invisible=invisible,
+                    receipts=[message.receipt for message in found],
+                    error=error,
+                )
+            )
+
+        try:
+            answer = await self._remoting.call(address, asked, wait + EXTRA_SECONDS)
+            found = []
+            if answer.code not in _NOTHING:
+                _check(answer, address, f"POP of {subscription.topic}")
+                found = popped(answer, broker_name, self._namespace)
+        except SparrowError as error:
+            told(error=error)
+            raise
+        told(found)
+        return found
 
     async def is_ready(self, address: str, topic: str, wait: float) -> bool:
         """Wait up to `wait` seconds for messages at one broker. Returns whether a POP would find one."""
@@ -141,7 +170,7 @@ class PopCalls:
             offset=receipt.offset,
         )
         asked = Command(RequestCode.ACK_MESSAGE, ext=to_ext(header) | {"bname": receipt.broker_name})
-        _check(await self._remoting.call(address, asked, CALL_SECONDS), address, "acknowledgement")
+        await self._settle(address, asked, topic, receipt, "acknowledgement")
 
     async def change(self, address: str, topic: str, receipt: Receipt, invisible: float) -> Receipt:
         """Hide a message for `invisible` seconds from now on; returns its new receipt."""
@@ -155,8 +184,7 @@ class PopCalls:
         )
         ext = to_ext(header) | {"bname": receipt.broker_name}
         asked = Command(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext=ext)
-        answer = await self._remoting.call(address, asked, CALL_SECONDS)
-        _check(answer, address, "change of the invisible time")
+        answer = await self._settle(address, asked, topic, receipt, "change of the invisible time", invisible)
         told = from_ext(ChangeInvisibleTimeResponse, answer.ext)
         return receipt._replace(
             start_offset=receipt.offset,
@@ -164,6 +192,39 @@ class PopCalls:
             invisible_time=told.invisible_time,
             revive_queue=told.revive_qid,
         )
+
+    async def _settle(
+        self,
+        address: str,
+        asked: Command,
+        topic: str,
+        receipt: Receipt,
+        what: str,
+        invisible: float | None = None,
+    ) -> Command:
+        """The answer to a request about one message."""
+        began = monotonic()
+
+        def told(error: Exception | None = None) -> None:
+            self._hooks.after_settle(
+                SettleContext(
+                    group=without_namespace(self._namespace, self._group),
+                    topic=without_namespace(self._namespace, topic),
+                    receipt=receipt,
+                    seconds=monotonic() - began,
+                    invisible=invisible,
+                    error=error,
+                )
+            )
+
+        try:
+            answer = await self._remoting.call(address, asked, CALL_SECONDS)
+            _check(answer, address, what)
+        except SparrowError as error:
+            told(error)
+            raise
+        told()
+        return answer
 
 
 def _check(answer: Command, address: str, request: str) -> None:

@@ -97,7 +97,9 @@ class GroupMember(broker_requests.CommandableMember):
             generation_of=generation_of,
             copies=leases is None,
         )
-        self._returns = PopReturns(group, self.instance, self._send_back, self.dynamic, self._tasks)
+        self._returns = PopReturns(
+            group, self.instance, self._send_back, self.dynamic, self._tasks, settings.hooks
+        )
         self.service: ConsumeService | OrderedService = self._consume_service()
         self._locks = QueueLocks(self.instance, group, generation_of) if settings.ordered else None
         self.puller = self._make_puller(message_type, generation_of)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.client.cluster.broker_api import need_address
@@ -15,6 +15,7 @@ from sparrowmq.core.names import with_namespace
 from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
+    from sparrowmq.client.base.hooks import Hook
     from sparrowmq.client.base.tasks import TaskGroup
     from sparrowmq.client.cluster.instance import ClientInstance
     from sparrowmq.client.consumer.dynamic_settings import DynamicSettings
@@ -56,11 +57,13 @@ class PopReturns:
         send_back: SendBack,
         dynamic: DynamicSettings,
         tasks: TaskGroup,
+        hooks: Iterable[Hook] = (),
     ) -> None:
         self.group = group
         self.instance = instance
         namespace = instance.namespace
-        self.calls = PopCalls(instance.remoting, with_namespace(namespace, group), namespace)
+        wire = with_namespace(namespace, group)
+        self.calls = PopCalls(instance.remoting, wire, namespace, hooks)
         self._send_back = send_back
         self._dynamic = dynamic
         self._tasks = tasks

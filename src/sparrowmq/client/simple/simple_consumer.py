@@ -110,7 +110,7 @@ class SimpleConsumer(ClientObject):
         with self._life.starting():
             instance = self._instance = shared_instance(self.settings)
             group = with_namespace(instance.namespace, self.group)
-            self._calls = PopCalls(instance.remoting, group, instance.namespace)
+            self._calls = PopCalls(instance.remoting, group, instance.namespace, self.settings.hooks)
             self._limits = GroupLimits(instance, self.group)
             instance.start()
             self._tasks = TaskGroup(self._task_died)
