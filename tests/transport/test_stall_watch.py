@@ -25,6 +25,7 @@ from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.connection import Connection
 from sparrowmq.transport.dispatch import CommandHandler, Handler
+from sparrowmq.transport.occasional import FIELDS
 from sparrowmq.transport.server import Server
 from sparrowmq.transport.stall_names import thread_frames
 from sparrowmq.transport.stall_watch import STALLS_FILE, watch_of
@@ -105,6 +106,26 @@ def test_a_request_that_holds_the_loop_is_named(run: Runner, caplog: pytest.LogC
         run(named())
     (line,) = [one.getMessage() for one in caplog.records if one.name == "sparrowmq.stalls"]
     assert "HEART_BEAT from 127.0.0.1:" in line and "test_stall_watch.py" in line
+
+
+def test_a_stall_leads_to_the_messages_and_the_trace(run: Runner, caplog: pytest.LogCaptureFixture) -> None:
+    own = "UNIQ_KEY\x01AC10\x02traceparent\x0100-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\x02"
+
+    async def main() -> None:
+        async with watched() as (server, peer):
+            await peer.send(Command(RequestCode.HEART_BEAT, opaque=77, ext={"i": own}))
+            await peer.command()
+            await until(lambda: server.watch.book.count)
+            found = server.watch.book.last[-1]
+            assert found.ids == "number 77, message AC10, trace 4bf92f3577b34da6a3ce929d0e0e4736"
+            assert Stall.from_dict(found.to_dict()) == found
+
+    with caplog.at_level(logging.WARNING, "sparrowmq.stalls"):
+        run(main())
+    (line,) = [one for one in caplog.records if one.name == "sparrowmq.stalls"]
+    assert line.getMessage().endswith("; number 77, message AC10, trace 4bf92f3577b34da6a3ce929d0e0e4736")
+    ids = {"number": 77, "message_ids": ("AC10",), "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736"}
+    assert getattr(line, FIELDS) == ids
 
 
 def test_all_requests_of_a_chunk_are_named(run: Runner) -> None:

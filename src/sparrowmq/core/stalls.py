@@ -43,6 +43,8 @@ class Stall:
     paused_ms: float = 0.0
     where: tuple[str, ...] = field(default=())
     """The calls observed on the stack, innermost first, as `file:line function`."""
+    ids: str = ""
+    """By what the requests are found at the client and in traces, such as `number 7, message A, trace B`."""
 
     @property
     def own_ms(self) -> float:
@@ -59,9 +61,11 @@ class Stall:
         """A sentence for the log."""
         source = f" from {self.client}" if self.client else ""
         place = f"; it was at {' < '.join(self.where[:4])}" if self.where else ""
+        ids = f"; {self.ids}" if self.ids else ""
         return (
             f"nobody else was served for {self.own_ms:.0f} ms (of {self.wall_ms:.0f} ms on the clock it ran "
-            f"{self.cpu_ms:.0f} and waited {self.waited_ms:.0f} for a processor): {self.what}{source}{place}"
+            f"{self.cpu_ms:.0f} and waited {self.waited_ms:.0f} for a processor): {self.what}{source}"
+            f"{place}{ids}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,6 +81,7 @@ class Stall:
                 what=str(values["what"]),
                 client=str(values["client"]),
                 where=tuple(map(str, values["where"])),
+                ids=str(values.get("ids", "")),
                 **{name: float(values[name]) for name in _NUMBERS},
             )
         except (KeyError, TypeError, ValueError) as error:

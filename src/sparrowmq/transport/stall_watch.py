@@ -20,12 +20,19 @@ import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparrowmq.core.stalls import Stall, StallBook
 from sparrowmq.protocol.frame import RawFrame
 from sparrowmq.transport.occasional import OccasionalLog
-from sparrowmq.transport.stall_names import KINDS_MAX, calls_of, requests_of, thread_frames
+from sparrowmq.transport.stall_names import (
+    KINDS_MAX,
+    RequestIds,
+    calls_of,
+    ids_of,
+    requests_of,
+    thread_frames,
+)
 
 if TYPE_CHECKING:
     from sparrowmq.transport.tls_stream import ServedConnection
@@ -51,6 +58,15 @@ class _Times:
     cpu: float
     waited: float
     process: float
+
+
+class _Seen(NamedTuple):
+    """What a loop that does not respond runs."""
+
+    what: str = "?"
+    client: str = ""
+    where: tuple[str, ...] = ()
+    ids: RequestIds | None = None
 
 
 class LoopWatch:
@@ -96,7 +112,7 @@ class LoopWatch:
         self._times = _Times(0.0, 0.0, 0.0)
         self._parts: dict[str, list[Any]] = {}
         self._noted = 0.0
-        self._seen: tuple[str, str, tuple[str, ...]] | None = None
+        self._seen: _Seen | None = None
         self._look_after = LOOK_SECONDS
         self._starved = 0.0
 
@@ -137,16 +153,16 @@ class LoopWatch:
         now = time.monotonic()
         seconds = now - began
         kind = "connection lost" if frames is None else requests_of(frames[:1])
-        part = self._parts.setdefault(kind, [0, 0.0, ""])
+        part = self._parts.setdefault(kind, [0, 0.0, "", None])
         part[0] += 1
         part[1] += seconds
-        part[2] = connection.address
+        part[2], part[3] = connection.address, frames
         if seconds >= STALL_SECONDS:
             what = kind if frames is None else requests_of(frames)
             self._noted += seconds
             seen = self._seen
-            where = seen[2] if seen is not None and seen[0] == what else ()
-            self._note(seconds, what, connection.address, where)
+            where = seen.where if seen is not None and seen.what == what else ()
+            self._note(seconds, _Seen(what, connection.address, where, _ids(frames)))
 
     # The watching thread
 
@@ -184,7 +200,7 @@ class LoopWatch:
         connection, frames = self.running, self.frames
         if connection is not None:
             what = "connection lost" if frames is None else requests_of(frames)
-            self._seen = (what, connection.address, where)
+            self._seen = _Seen(what, connection.address, where, _ids(frames))
             return
         if not where and self._seen is not None:
             return
@@ -194,24 +210,24 @@ class LoopWatch:
         else:
             name = task.get_name()
             what = getattr(task.get_coro(), "__qualname__", name) if name.startswith("Task-") else name
-        self._seen = (what, "", where)
+        self._seen = _Seen(what, "", where)
 
     # On the loop
 
     def _take_beat(self) -> None:
         waited = time.monotonic() - self._beat_at
         if waited - self._noted >= STALL_SECONDS and not self._excused and self._holders:
-            what, client, where = self._seen or ("?", "", ())
+            seen = self._seen or _Seen()
             parts = sorted(self._parts.items(), key=lambda part: -part[1][1])
-            if parts and (not where or sum(part[1][1] for part in parts) >= waited / 2):
+            if parts and (not seen.where or sum(part[1][1] for part in parts) >= waited / 2):
                 told = (f"{part[0]} chunks of {name}" if part[0] > 1 else name for name, part in parts)
-                what = ", ".join(list(told)[:KINDS_MAX])
-                client = parts[0][1][2]
-            self._note(waited, what, client, where)
+                _, _, client, frames = parts[0][1]
+                seen = _Seen(", ".join(list(told)[:KINDS_MAX]), client, seen.where, _ids(frames))
+            self._note(waited, seen)
         self._times = self._read_times()  # a thread's own clock is exact; other threads may read it late
         self._beat_taken = True
 
-    def _note(self, seconds: float, what: str, client: str, where: tuple[str, ...]) -> None:
+    def _note(self, seconds: float, seen: _Seen) -> None:
         """Record a stall of `seconds`, unless most of it was waiting for a processor."""
         before, now = self._times, self._read_times()
         cpu = min(seconds, now.cpu - before.cpu)
@@ -222,19 +238,21 @@ class LoopWatch:
         starved = self._starved + _beats.late(time.monotonic())
         stall = Stall(
             at_ms=int(time.time() * 1000),
-            what=what,
-            client=client,
+            what=seen.what,
+            client=seen.client,
             wall_ms=round(seconds * 1000, 1),
             cpu_ms=round(cpu * 1000, 1),
             waited_ms=round(waited * 1000, 1),
             others_ms=round(min(seconds, others) * 1000, 1),
             paused_ms=round(min(seconds, max(0.0, starved - cpu)) * 1000, 1),
-            where=where,
+            where=seen.where,
+            ids="" if seen.ids is None else str(seen.ids),
         )
         self.book.add(stall)
-        found = _REQUEST.search(what) if client else None
+        found = _REQUEST.search(seen.what) if seen.client else None
         kind = found[0] if found is not None else "task"
-        self._log.write(logging.WARNING, kind, stall.sentence())
+        fields = None if seen.ids is None else seen.ids.fields()
+        self._log.write(logging.WARNING, kind, stall.sentence(), fields=fields)
         path = os.environ.get(STALLS_FILE)
         if path:
             _append(path, stall)
@@ -345,6 +363,10 @@ def _open_schedstat() -> int:
         return os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return -1
+
+
+def _ids(frames: list[RawFrame] | None) -> RequestIds | None:
+    return ids_of(frames) if frames else None
 
 
 def _append(path: str, stall: Stall) -> None:
