@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Final, Protocol
+from typing import Final
 
 from sparrowmq.client.base.settings import ClientSettings
 from sparrowmq.client.cluster.instance import ClientInstance
@@ -36,22 +37,26 @@ STACKS_MAX: Final = 2000
 _NOT_SHOWN: Final = frozenset({"offset_store", "queue_listener", "hooks", "allocate"})
 
 
-class Queryable(Protocol):
+class QueryableMember(ABC):
     """What brokers can ask of a consumer's member."""
 
+    @abstractmethod
     def offsets(self, topic: str) -> dict[MessageQueue, int]:
         """The offsets in memory for the queues of `topic`."""
 
+    @abstractmethod
     def running_info(self) -> ConsumerRunningInfo:
         """The running info of the member."""
 
 
-class Commandable(Protocol):
+class CommandableMember(ABC):
     """What brokers can also ask of a push consumer's member."""
 
+    @abstractmethod
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue from these offsets."""
 
+    @abstractmethod
     async def consume_directly(self, body: bytes, broker_name: str) -> ConsumeMessageDirectlyResult:
         """Pass one stored message to the handler, outside of all queues."""
 
@@ -59,13 +64,13 @@ class Commandable(Protocol):
 def serve(instance: ClientInstance) -> None:
     """Register the handlers for requests of brokers. Calling it twice does no harm."""
 
-    def find(group: str) -> Commandable:
+    def find(group: str) -> CommandableMember:
         member = instance.consumer(group)
         if not isinstance(member, CommandableMember):
             raise unknown(group)
         return member
 
-    def telling(group: str) -> Queryable:
+    def telling(group: str) -> QueryableMember:
         member = instance.consumer(group)
         if not isinstance(member, QueryableMember):
             raise unknown(group)
@@ -100,14 +105,6 @@ def serve(instance: ClientInstance) -> None:
     instance.on_request[RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT] = status
     instance.on_request[RequestCode.GET_CONSUMER_RUNNING_INFO] = running_info
     instance.on_request[RequestCode.CONSUME_MESSAGE_DIRECTLY] = directly
-
-
-class QueryableMember:
-    """Base of members that `serve` reads from."""
-
-
-class CommandableMember(QueryableMember):
-    """Base of members that `serve` may also command, which pull consumers are not."""
 
 
 def _field(request: Command, name: str) -> str:

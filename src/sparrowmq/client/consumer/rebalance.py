@@ -112,11 +112,13 @@ class Rebalancer:
         asks_broker: bool = False,
         pops: PopOwner | None = None,
         on_change: OnChange | None = None,
+        on_round: Callable[[], None] = lambda: None,
     ) -> None:
         """With broadcasting every member has all queues. With `asks_broker` a broker divides them (C.12), and
         may have some read by POP; without `pops` that is an error.
 
         `on_change` is called with the changed topics of a round; without it a change triggers a heartbeat.
+        `on_round` is called after each round (client:E-22).
         """
         self._group = group
         self._settings = settings
@@ -127,6 +129,7 @@ class Rebalancer:
         self._asks_broker = asks_broker
         self._pops = pops
         self._on_change = on_change
+        self._on_round = on_round
         self._paused = False
         self._wanted = asyncio.Event()
         self._retry_rounds = 0
@@ -162,6 +165,7 @@ class Rebalancer:
                     pass
             self._wanted.clear()
             self.balanced = await self.round()
+            self._on_round()
             await self._instance.sleep(settings.rebalance_interval_min)
             wait = max(0.0, settings.rebalance_interval - settings.rebalance_interval_min)
 

@@ -20,7 +20,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Unpack
 
 from sparrowmq.client.base.lifecycle import ClientObject, Lifecycle, State
-from sparrowmq.client.base.settings import ClientSettings, PullSettings, check_range, with_keywords
+from sparrowmq.client.base.settings import (
+    ClientSettings,
+    PullSettings,
+    QueueListener,
+    check_range,
+    with_keywords,
+)
 from sparrowmq.client.base.tasks import TaskGroup, run_every
 from sparrowmq.client.cluster.broker_api import BrokerRequests, PullAnswer, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
@@ -30,7 +36,7 @@ from sparrowmq.client.consumer.queue_reader import MESSAGES_MAX, USUAL_MESSAGES,
 from sparrowmq.client.pull.polled_queues import PolledQueues
 from sparrowmq.client.pull.pull_hooks import PullHooks
 from sparrowmq.client.pull.pull_results import pull_result, raw_batch
-from sparrowmq.client.pull.read_mode import Mode, PullPlan, QueueListener
+from sparrowmq.client.pull.read_mode import Mode, PullPlan
 from sparrowmq.client.pull.topic_watch import CHECK_FIRST_SECONDS, TopicWatch
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import ClientError, InvalidStateError, SettingsError

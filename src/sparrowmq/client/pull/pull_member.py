@@ -9,36 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from sparrowmq.client.base.callables import call
 from sparrowmq.client.base.offset_store_protocol import OffsetStore
 from sparrowmq.client.base.settings import PullSettings
-from sparrowmq.client.base.tasks import TaskGroup, run_every
+from sparrowmq.client.base.tasks import TaskGroup
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.consumer import broker_requests
-from sparrowmq.client.consumer.dynamic_settings import (
-    DynamicSettings,
-    dynamic_properties,
-    log_dynamic_settings,
-)
+from sparrowmq.client.consumer.dynamic_settings import Changed
 from sparrowmq.client.consumer.leases import Leases
 from sparrowmq.client.consumer.managed import ManagedMember
+from sparrowmq.client.consumer.membership import ConsumerMembership
 from sparrowmq.client.consumer.offset_store import BrokerOffsetStore
 from sparrowmq.client.consumer.process_queue import ProcessQueue
-from sparrowmq.client.consumer.rebalance import QueueOwner, Rebalancer
+from sparrowmq.client.consumer.rebalance import Rebalancer
 from sparrowmq.client.pull.offset_pulls import OffsetPulls
 from sparrowmq.client.pull.polling import LitePull
 from sparrowmq.client.pull.pull_hooks import PullHooks
-from sparrowmq.client.pull.read_mode import Mode, PullPlan, QueueListener
+from sparrowmq.client.pull.read_mode import Mode, PullPlan
 from sparrowmq.client.pull.unfinished_pulls import UnfinishedPulls
-from sparrowmq.core.dynamic_settings import SettingValue, Unable
-from sparrowmq.core.errors import BrokerError, InvalidExpressionError
+from sparrowmq.core.dynamic_settings import Unable
+from sparrowmq.core.errors import BrokerError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.route import TopicRoute
-from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import (
     ConsumerData,
     ConsumerRunningInfo,
@@ -51,40 +46,10 @@ from sparrowmq.protocol.codes import ResponseCode
 log = logging.getLogger("sparrowmq.client")
 
 _UNABLE: Final = dict.fromkeys(("threads", "batch", "consume_timeout"), Unable.PULLS)
-GOODBYE_SECONDS: Final = 1.0
-"""How long an aborting member tries to notify brokers."""
 
 
-class PullRebalancer(Rebalancer):
-    """The rebalance loop, which notifies its owner after each round."""
-
-    def __init__(
-        self,
-        group: str,
-        settings: PullSettings,
-        instance: ClientInstance,
-        owner: QueueOwner,
-        on_round: Callable[[], None],
-    ) -> None:
-        super().__init__(
-            group,
-            settings,
-            instance,
-            settings.allocate,
-            owner,
-            is_broadcasting=settings.model == "broadcasting",
-        )
-        self._on_round = on_round
-
-    async def round(self) -> bool:
-        """One round; listeners are called after the queues were changed (client:E-22)."""
-        settled = await super().round()
-        self._on_round()
-        return settled
-
-
-class PullMember(broker_requests.QueryableMember):
-    """One pull consumer's membership, between `start` and `close`. Lives on one event loop."""
+class PullMember(ConsumerMembership):
+    """A pull consumer's membership."""
 
     def __init__(
         self,
@@ -95,45 +60,31 @@ class PullMember(broker_requests.QueryableMember):
         store: OffsetStore,
         tasks: TaskGroup,
     ) -> None:
-        self.group = group
-        self.store = store
+        super().__init__(group, settings, instance, store, tasks)
         self._settings = settings
         self._plan = plan
-        self._instance = instance
-        self._tasks = tasks
         self._user: LitePull | UnfinishedPulls | None = None
         self._owned: set[MessageQueue] = set()
         self._told: dict[str, list[MessageQueue]] = {}
-        self._untold: dict[str, tuple[QueueListener, list[MessageQueue], list[MessageQueue]]] = {}
-        self._teller: asyncio.Task[None] | None = None
-        self._announced: tuple[tuple[SubscriptionData, ...], frozenset[str]] | None = None
-        self._closing = False
-        self._started_ms = 0
-        self._rebalancer = PullRebalancer(group, settings, instance, self, self._round_ended)
+        self._rebalancer = Rebalancer(
+            group,
+            settings,
+            instance,
+            settings.allocate,
+            self,
+            is_broadcasting=settings.model == "broadcasting",
+            on_round=self._round_ended,
+        )
         self._sharing: asyncio.Task[None] | None = None
-        self.refused = 0
-        """Number of late commits and returned messages of the application, not counting those of the store.
-        """
-        self.dynamic = DynamicSettings(settings, instance.clock.now_ms, instance.clock.monotonic)
+        self._refused = 0
         self._pulls: OffsetPulls | None = None
-        self._managed: ManagedMember | None = None
         self._leases: Leases | None = None
         if settings.managed:
             assert isinstance(store, BrokerOffsetStore), "settings refuse other stores"
             self._leases = leases = Leases(instance.clock.monotonic)
             handed = self._user = UnfinishedPulls(leases.make_queue, instance.clock.monotonic)
             self._pulls = OffsetPulls(self.dynamic, handed, instance.clock)
-            self._managed = self._managed_member(leases)
-
-    def _managed_member(self, leases: Leases) -> ManagedMember:
-        return ManagedMember(
-            self.group,
-            self._instance,
-            self,
-            self._tasks,
-            leases,
-            self,
-        )
+            self._managed = ManagedMember(group, instance, self, tasks, leases, self)
 
     # What a managed member asks
 
@@ -160,17 +111,8 @@ class PullMember(broker_requests.QueryableMember):
     def start(self) -> None:
         """Start, after registration. The first round sends heartbeats and takes queues."""
         settings = self._settings
-        self._started_ms = self._instance.clock.now_ms()
-        broker_requests.serve(self._instance)
-        self._tasks.start(
-            run_every(
-                settings.persist_interval,
-                self._persist,
-                name="committing offsets",
-                sleep=self._instance.sleep,
-            ),
-            "commit",
-        )
+        broker_requests.serve(self.instance)
+        self._every(settings.persist_interval, self._persist, "committing offsets")
         if self._plan.mode is Mode.ASSIGN:
             self.reassign()
         elif self._managed is not None:
@@ -185,8 +127,8 @@ class PullMember(broker_requests.QueryableMember):
             self.group,
             self._settings,
             self._plan,
-            self._instance,
-            self.store,
+            self.instance,
+            self._store,
             self._tasks,
             hooks,
             dynamic=self.dynamic,
@@ -232,17 +174,14 @@ class PullMember(broker_requests.QueryableMember):
             if self._user is not None:
                 self._user.remove(queue)
         self._owned.clear()
-        await self.store.persist(queues, confirmed=True)
-        await self._instance.unregister(consumer=self.group)
+        await self._store.persist(queues, confirmed=True)
+        await self.instance.unregister(consumer=self.group)
         if self._managed is not None:
             await self._managed.leave()
 
     async def abort(self) -> None:
         """Stop being a member without a proper close; others that use this client are not affected."""
-        if self._instance.consumer(self.group) is self:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_SECONDS):
-                    await self._instance.unregister(consumer=self.group)
+        await self._leave_brokers()
 
     # Called by the client instance
 
@@ -262,15 +201,11 @@ class PullMember(broker_requests.QueryableMember):
             subscriptions=self._plan.announced,
         )
 
-    def wake_rebalance(self) -> None:
-        """Members of the group changed."""
-        self._rebalancer.wake()
-
     # What brokers ask
 
     def offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Offsets in memory of the queues of `topic` (221)."""
-        pairs = ((queue, self.store.get(queue)) for queue in sorted(self._owned) if queue.topic == topic)
+        pairs = ((queue, self._store.get(queue)) for queue in sorted(self._owned) if queue.topic == topic)
         return {queue: offset for queue, offset in pairs if offset is not None}
 
     def running_info(self) -> ConsumerRunningInfo:
@@ -278,37 +213,19 @@ class PullMember(broker_requests.QueryableMember):
 
         Java's pull consumers by offset do not report queues (client:D-86).
         """
-        clock, settings = self._instance.clock, self._settings
+        clock = self.instance.clock
         now, now_ms = clock.monotonic(), clock.now_ms()
         held = [] if self._user is None else self._user.process_queues()
-        properties = broker_requests.properties_of(
-            settings,
-            self._instance,
-            self.group,
-            ConsumeType.CONSUME_ACTIVELY,
-            self._started_ms,
-            messageModel=settings.model.upper(),
-            allocateMessageQueueStrategy=settings.allocate.name,
-            lateResults=str(self.late_results()),
-            **dynamic_properties(self.dynamic, self.unable()),
-        )
         queues = {
-            queue: ProcessQueueInfo(commit_offset=-1 if (at := self.store.get(queue)) is None else at)
+            queue: ProcessQueueInfo(commit_offset=-1 if (at := self._store.get(queue)) is None else at)
             for queue in sorted(self._owned)
         }
         for one in held:
-            queues[one.queue] = broker_requests.queue_info(one, self.store.get(one.queue), now, now_ms)
+            queues[one.queue] = broker_requests.queue_info(one, self._store.get(one.queue), now, now_ms)
+        properties = self._properties(self._settings)
         return ConsumerRunningInfo(properties=properties, subscriptions=self._plan.announced, queues=queues)
 
     # Called by the rebalancer
-
-    async def announce(self) -> None:
-        """Announce subscriptions to the brokers, and this member to new brokers, before asking about the
-        group.
-        """
-        known = (self._plan.announced, frozenset(self._instance.routes.all_addresses()))
-        if known != self._announced and await self._instance.heartbeat():
-            self._announced = known
 
     def owned(self) -> Collection[MessageQueue]:
         """The queues of this member now, without those that are about to move or have no lease."""
@@ -321,15 +238,15 @@ class PullMember(broker_requests.QueryableMember):
         for queue in queues:
             self._drop(queue)
         if queues:
-            await self.store.persist(queues, confirmed=True)
+            await self._store.persist(queues, confirmed=True)
             for queue in queues:
-                self.store.forget(queue)
+                self._store.forget(queue)
 
     async def take(self, queue: MessageQueue) -> bool:
         """Take a queue; its start offset is determined at the first read."""
         if self._closing or queue.topic not in self._plan.shared:
             return False
-        self.store.forget(queue)
+        self._store.forget(queue)
         self._owned.add(queue)
         if self._user is not None:
             self._user.add(queue)
@@ -341,16 +258,12 @@ class PullMember(broker_requests.QueryableMember):
         """The dynamic settings that are set but that pull consumers cannot apply."""
         return self.dynamic.unable(_UNABLE)
 
-    def apply_dynamic_settings(
-        self, revision: int, settings: Sequence[SettingValue], now_ms: int = 0, unknown: Sequence[str] = ()
-    ) -> None:
-        """Apply these dynamic settings from now on; affected buffered messages are pulled again."""
-        changed = self.dynamic.take(revision, settings, now_ms, unknown)
-        log_dynamic_settings(self.group, self.dynamic, self.unable())
-        try:
-            self._plan.replace_tags(self.dynamic.tags)
-        except InvalidExpressionError as error:
-            log.warning("group %s keeps its subscribed tags: %s", self.group, error)
+    def replace_tags(self, instead: dict[str, str]) -> None:
+        """Filter topics by these expressions."""
+        self._plan.replace_tags(instead)
+
+    def settings_changed(self, changed: Changed) -> None:
+        """Pull buffered messages again that dynamic settings affect."""
         if isinstance(self._user, LitePull):
             self._user.begin_anew(changed)
         if changed.tags:
@@ -366,7 +279,7 @@ class PullMember(broker_requests.QueryableMember):
         try:
             yield
         except BrokerError as error:
-            self.refused += error.code == ResponseCode.GENERATION_FENCED
+            self._refused += error.code == ResponseCode.GENERATION_FENCED
             raise
 
     async def retry_of(self, message: ReceivedMessage, level: int, address: str) -> tuple[int, int]:
@@ -375,13 +288,14 @@ class PullMember(broker_requests.QueryableMember):
         """
         seconds = self.dynamic.retry_seconds(message.reconsume_times)
         if not level and seconds is not None:
-            level = await self._instance.delay_levels.level_after(address, seconds)
+            level = await self.instance.delay_levels.level_after(address, seconds)
         return level, self.dynamic.max_reconsume_times
 
-    def late_results(self) -> int:
-        """Number of results that brokers refused because the queue had moved to another member."""
-        store = self.store
-        return self.refused + (store.refused if isinstance(store, BrokerOffsetStore) else 0)
+    def refused_results(self) -> int:
+        """Number of late commits and returned messages of the application, not counting those of the
+        store.
+        """
+        return self._refused
 
     def find(self, queue: MessageQueue) -> ProcessQueue | None:
         """The process queue of a queue in a managed group, if the queue is read."""
@@ -401,14 +315,14 @@ class PullMember(broker_requests.QueryableMember):
         if self._closing or self.find(queue) is not process_queue:
             return True
         self._user.settle(queue)
-        return await self.store.persist([queue], confirmed=True)
+        return await self._store.persist([queue], confirmed=True)
 
     async def retire(self, process_queue: ProcessQueue) -> None:
         """Drop a paused queue."""
         queue = process_queue.queue
         if not self._closing and self.find(queue) is process_queue:
             self._drop(queue)
-            self.store.forget(queue)
+            self._store.forget(queue)
 
     async def renew_doubtful(self) -> None:
         """Nothing to do: there are no locks."""
@@ -439,28 +353,9 @@ class PullMember(broker_requests.QueryableMember):
             self._told[topic] = mine
             listener = self._plan.listener_of(topic)
             if listener is not None:
-                route = self._instance.routes.get(topic)
+                route = self.instance.routes.get(topic)
                 every = [] if route is None else route.subscribe_queues(topic)
-                self._untold[topic] = (listener, every, mine)
-        if self._untold and (self._teller is None or self._teller.done()):
-            self._teller = self._tasks.start(self._tell(), "queue listeners")
-
-    async def _tell(self) -> None:
-        """Call listeners one after the other. A new change replaces one that was not reported yet."""
-        while self._untold:
-            topic = next(iter(self._untold))
-            listener, every, mine = self._untold.pop(topic)
-            await tell(listener, topic, every, mine)
+                self.tell(listener, topic, every, mine)
 
     async def _persist(self) -> None:
-        await self.store.persist(list(self._owned))
-
-
-async def tell(
-    listener: QueueListener, topic: str, every: list[MessageQueue], mine: list[MessageQueue]
-) -> None:
-    """Call a listener: a coroutine function here, a plain one in a thread. Its errors are logged."""
-    try:
-        await call(listener, topic, every, mine)
-    except Exception:
-        log.exception("the queue listener of topic %s failed", topic)
+        await self._store.persist(list(self._owned))

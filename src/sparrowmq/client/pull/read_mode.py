@@ -6,20 +6,17 @@ to E-23).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 
+from sparrowmq.client.base.settings import QueueListener
 from sparrowmq.core.clock import Clock
 from sparrowmq.core.errors import InvalidStateError, SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_topic
 from sparrowmq.core.subscription import TAG, Expression, SubscriptionData
 from sparrowmq.protocol.filter import parse_expression
-
-QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], Awaitable[None] | None]
-"""Called with (topic, all queues, assigned queues) when the assigned queues of a topic changed (client:E-46).
-"""
 
 
 class Mode(Enum):

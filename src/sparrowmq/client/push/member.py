@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from sparrowmq.client.base.hooks import Hooks
 from sparrowmq.client.base.settings import ConsumerSettings
-from sparrowmq.client.base.tasks import TaskGroup, run_every
+from sparrowmq.client.base.tasks import TaskGroup
 from sparrowmq.client.cluster.broker_api import GenerationOf, need_address, no_generation
 from sparrowmq.client.cluster.instances import shared_instance
 from sparrowmq.client.consumer import broker_requests
 from sparrowmq.client.consumer.consume_hooks import CallRecords, ConsumeHooks
-from sparrowmq.client.consumer.dynamic_settings import (
-    Changed,
-    DynamicSettings,
-    dynamic_properties,
-    log_dynamic_settings,
-)
+from sparrowmq.client.consumer.dynamic_settings import Changed
 from sparrowmq.client.consumer.leases import Leases
 from sparrowmq.client.consumer.managed import ManagedMember
+from sparrowmq.client.consumer.membership import ConsumerMembership
 from sparrowmq.client.consumer.offset_store import BrokerOffsetStore, store_of
 from sparrowmq.client.consumer.process_queue import Limits, MakeQueue, ProcessQueue
 from sparrowmq.client.consumer.queue_locks import QueueLocks
@@ -31,7 +27,6 @@ from sparrowmq.client.consumer.statistics import SAMPLE_SECONDS, ConsumeStatisti
 from sparrowmq.client.push.assigned_queues import OwnedQueues
 from sparrowmq.client.push.concurrent import ConsumeService
 from sparrowmq.client.push.direct_calls import DirectCalls
-from sparrowmq.client.push.listener_calls import ListenerCalls
 from sparrowmq.client.push.message_stream import StreamedMessage
 from sparrowmq.client.push.ordered import OrderedService
 from sparrowmq.client.push.pop_returns import PopReturns
@@ -40,12 +35,10 @@ from sparrowmq.client.push.puller import Puller, PullTarget
 from sparrowmq.client.push.send_back import SendBack
 from sparrowmq.client.push.subscriptions import Subscriptions
 from sparrowmq.client.tracing.on_demand import hooks_with, tracing_of
-from sparrowmq.core.dynamic_settings import SettingValue, Unable, is_paused
-from sparrowmq.core.errors import InvalidExpressionError
+from sparrowmq.core.dynamic_settings import Unable, is_paused
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.core.route import TopicRoute
-from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.failing import failing_text
 from sparrowmq.protocol.managed import GENERATIONS_PROPERTY
@@ -59,14 +52,12 @@ LOCK_FIRST_SECONDS: Final = 1.0
 LOCK_SOON_SECONDS: Final = 0.1
 """Delay before requesting a lock that an ordered run lacks; the run is then retried."""
 LOCK_AGAIN_SECONDS: Final = 3.0
-GOODBYE_SECONDS: Final = 1.0
-"""How long an aborting member tries to notify brokers if its connections stay open for others."""
 RESET_SECONDS: Final = 10.0
 """How long a reset waits for running handlers (client:D-81)."""
 
 
-class GroupMember(broker_requests.CommandableMember):
-    """One consumer's membership, between `start` and `close`. Lives on one event loop."""
+class GroupMember(ConsumerMembership, broker_requests.CommandableMember):
+    """A push consumer's membership."""
 
     def __init__(
         self,
@@ -76,19 +67,17 @@ class GroupMember(broker_requests.CommandableMember):
         on_death: Callable[[str, BaseException], None],
         message_type: type[StreamedMessage],
     ) -> None:
-        self.group = group
+        instance = shared_instance(settings)
+        monotonic = instance.clock.monotonic
+        leases = Leases(monotonic) if settings.managed else None
+        generation_of = no_generation if leases is None else leases.generation
+        store = store_of(settings, instance, group, generation_of)
+        super().__init__(group, settings, instance, store, TaskGroup(on_death))
         self._settings = settings
         self._subscriptions = subscriptions
         self._is_broadcasting = settings.model == "broadcasting"
-        self.instance = shared_instance(settings)
         self._tracing = tracing_of(group, settings, "CONSUME")
-        clock = self.instance.clock
-        leases = Leases(clock.monotonic) if settings.managed else None
-        generation_of = no_generation if leases is None else leases.generation
-        self._store = store_of(settings, self.instance, group, generation_of)
-        self._tasks = TaskGroup(on_death)
-        self.statistics = ConsumeStatistics(group, clock.monotonic)
-        self.dynamic = DynamicSettings(settings, clock.now_ms, clock.monotonic)
+        self.statistics = ConsumeStatistics(group, monotonic)
         self._send_back = SendBack(
             self.instance,
             group,
@@ -107,16 +96,13 @@ class GroupMember(broker_requests.CommandableMember):
         self.popped = PoppedQueues(
             settings, self._returns, self.puller, self._tasks, self.service, message_type
         )
-        self._listener = ListenerCalls(group, settings, self.instance, self._tasks, self.assigned)
-        self._managed = None if leases is None else self._managed_member(leases)
+        if leases is not None:
+            self._managed = ManagedMember(group, instance, self.queues, self._tasks, leases, self)
         self._rebalancer = self._make_rebalancer()
-        self._announced: tuple[tuple[SubscriptionData, ...], frozenset[str]] | None = None
-        self._started_ms = self.instance.clock.now_ms()
         self._locking: set[ProcessQueue] = set()
         self._direct = DirectCalls(group, settings, self.instance, subscriptions, message_type)
         self._paused = False
         self._resets = 0
-        self._closing = False
         self._released = False
         self._ending: asyncio.Task[None] | None = None
 
@@ -189,9 +175,6 @@ class GroupMember(broker_requests.CommandableMember):
 
         return make
 
-    def _managed_member(self, leases: Leases) -> ManagedMember:
-        return ManagedMember(self.group, self.instance, self.queues, self._tasks, leases, self)
-
     # What a managed member asks
 
     def managed_topics(self) -> Iterable[str]:
@@ -206,10 +189,9 @@ class GroupMember(broker_requests.CommandableMember):
         """Start handlers that paused while the lease was expired."""
         self.service.go_on()
 
-    def late_results(self) -> int:
-        """Number of commits and returned messages that brokers refused because the queue had moved."""
-        store = self._store
-        return self._send_back.refused + (store.refused if isinstance(store, BrokerOffsetStore) else 0)
+    def refused_results(self) -> int:
+        """Number of returned messages that brokers refused because the queue had moved."""
+        return self._send_back.refused
 
     def skipped_messages(self) -> int:
         """Number of messages that failed and that no broker could store for a retry or as dead letters."""
@@ -250,10 +232,6 @@ class GroupMember(broker_requests.CommandableMember):
         if not self._subscriptions.is_empty:
             self._rebalancer.wake()
 
-    def _every(self, seconds: float, work: Callable[[], Any], name: str, first: float | None = None) -> None:
-        every = run_every(seconds, work, first=first, name=name, sleep=self.instance.sleep)
-        self._tasks.start(every, name)
-
     async def close(self) -> None:
         """Wait for handlers, commit, notify the brokers, close; bounded by `close_timeout` (client:D.14)."""
         self._closing = True
@@ -292,12 +270,8 @@ class GroupMember(broker_requests.CommandableMember):
         await self.service.close(0)
         self._direct.close()
         await self._tasks.close()
-        if self.instance.is_shared and self.instance.consumer(self.group) is self:
-            # The connections stay open, so brokers would still count this member and nobody would read its
-            # queues.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_SECONDS):
-                    await self.instance.unregister(consumer=self.group)
+        if self.instance.is_shared:
+            await self._leave_brokers()
         self.instance.forget_consumer(self.group, self)
         with suppress(ValueError):
             self.instance.on_lost.remove(self.queues.doubt_locks)
@@ -327,20 +301,15 @@ class GroupMember(broker_requests.CommandableMember):
                 cannot["consume_timeout"] = Unable.ORDERED
         return self.dynamic.unable(cannot)
 
-    def apply_dynamic_settings(
-        self, revision: int, settings: Sequence[SettingValue], now_ms: int = 0, unknown: Sequence[str] = ()
-    ) -> None:
-        """Apply these dynamic settings from now on; affected pulls are restarted."""
-        dynamic, topics = self.dynamic, self._subscriptions
-        changed = dynamic.take(revision, settings, now_ms, unknown)
-        log_dynamic_settings(self.group, dynamic, self.unable())
+    def replace_tags(self, instead: dict[str, str]) -> None:
+        """Filter topics by these expressions."""
+        self._subscriptions.replace_tags(instead)
+
+    def settings_changed(self, changed: Changed) -> None:
+        """Restart the pulls that dynamic settings affect."""
         if changed.threads:
-            self.service.resize(dynamic.threads)
+            self.service.resize(self.dynamic.threads)
         self.service.rebatch()
-        try:
-            topics.replace_tags(dynamic.tags)
-        except InvalidExpressionError as error:
-            log.warning("group %s keeps its subscribed tags: %s", self.group, error)
         self.queues.pull_anew(changed.pulls | changed.tags)
         self._tasks.start(self._begin_anew(changed), "changed settings")
 
@@ -443,32 +412,20 @@ class GroupMember(broker_requests.CommandableMember):
         now, now_ms = clock.monotonic(), clock.now_ms()
         data = self._subscriptions.data
         return bodies.ConsumerRunningInfo(
-            properties=self._properties(),
+            properties=self._properties(
+                self._settings,
+                PROP_CONSUMEORDERLY=str(self._settings.ordered).lower(),
+                PROP_THREADPOOL_CORE_SIZE=str(self.dynamic.threads),
+                skippedMessages=str(self.skipped_messages()),
+                failingQueues=failing_text(self.statistics.failing()),
+                **({} if self._managed is None else {GENERATIONS_PROPERTY: self._managed.generations()}),
+            ),
             subscriptions=data,
             queues={
                 held.queue: broker_requests.queue_info(held, self._store.get(held.queue), now, now_ms)
                 for held in sorted(self.queues.process_queues(), key=lambda held: held.queue)
             },
             statuses={one.topic: self.statistics.status(one.topic) for one in data},
-        )
-
-    def _properties(self) -> dict[str, str]:
-        settings = self._settings
-        return broker_requests.properties_of(
-            settings,
-            self.instance,
-            self.group,
-            bodies.ConsumeType.CONSUME_PASSIVELY,
-            self._started_ms,
-            messageModel=settings.model.upper(),
-            allocateMessageQueueStrategy=settings.allocate.name,
-            PROP_CONSUMEORDERLY=str(settings.ordered).lower(),
-            PROP_THREADPOOL_CORE_SIZE=str(self.dynamic.threads),
-            **dynamic_properties(self.dynamic, self.unable()),
-            lateResults=str(self.late_results()),
-            skippedMessages=str(self.skipped_messages()),
-            failingQueues=failing_text(self.statistics.failing()),
-            **({} if self._managed is None else {GENERATIONS_PROPERTY: self._managed.generations()}),
         )
 
     async def consume_directly(self, body: bytes, broker_name: str) -> bodies.ConsumeMessageDirectlyResult:
@@ -498,21 +455,13 @@ class GroupMember(broker_requests.CommandableMember):
             unit_mode=self._settings.unit_mode,
         )
 
-    def wake_rebalance(self) -> None:
-        """Members of the group changed."""
-        self._rebalancer.wake()
-
     # Called by the rebalancer
 
     async def announce(self) -> None:
-        """Announce subscriptions to the brokers, and this member to new brokers, before asking about the
-        group.
-        """
+        """Announce news to the brokers, without queues that are given up."""
         if self._managed is None:  # a managed member gives up queues when their handlers have ended
             await self.queues.tidy()
-        known = (self._subscriptions.data, frozenset(self.instance.routes.all_addresses()))
-        if known != self._announced and await self.instance.heartbeat():
-            self._announced = known
+        await super().announce()
 
     def owned(self) -> Collection[MessageQueue]:
         """The queues this member reads now."""
@@ -540,12 +489,24 @@ class GroupMember(broker_requests.CommandableMember):
         for topic in topics:
             self._subscriptions.touch(topic)
         await self.instance.heartbeat()
-        self._listener.tell(topics)
+        self._tell_listener(topics)
 
     async def queues_changed(self, topics: Collection[str]) -> None:
         """A coordinator changed queues of these topics; brokers already know the subscriptions."""
         self.queues.share_limits()
-        self._listener.tell(topics)
+        self._tell_listener(topics)
+
+    def _tell_listener(self, topics: Collection[str]) -> None:
+        """Call the listener for these topics. A member whose broker assigns queues does not know which queues
+        there are.
+        """
+        listener, asks_broker = self._settings.queue_listener, self._settings.server_assignment
+        if listener is None:
+            return
+        for topic in sorted(topics):
+            route = self.instance.routes.get(topic)
+            every = [] if route is None or asks_broker else route.subscribe_queues(topic)
+            self.tell(listener, topic, every, [queue for queue in self.assigned() if queue.topic == topic])
 
     async def _not_stored(self, process_queue: ProcessQueue, offset: int) -> None:
         """The broker does not have the offset and suggested `offset`: restart the queue from there."""

@@ -44,7 +44,13 @@ from sparrowmq.client.admin.types import (
     ResentLetter,
 )
 from sparrowmq.client.base.options import ClientOptions, ConsumerOptions, ProducerOptions, PullOptions
-from sparrowmq.client.base.settings import ClientSettings, ConsumeFrom, ConsumerSettings, ProducerSettings
+from sparrowmq.client.base.settings import (
+    ClientSettings,
+    ConsumeFrom,
+    ConsumerSettings,
+    ProducerSettings,
+    QueueListener,
+)
 from sparrowmq.client.cluster.pop_calls import PoppedMessage
 from sparrowmq.client.consumer.queue_reader import MESSAGES_MAX
 from sparrowmq.client.producer.producer import Producer as _Producer
@@ -52,7 +58,6 @@ from sparrowmq.client.producer.transaction import TransactionListener, Transacti
 from sparrowmq.client.pull.pull_consumer import PullConsumer as _PullConsumer
 from sparrowmq.client.pull.pull_schedule import PullCallback
 from sparrowmq.client.pull.pull_schedule import PullSchedule as _PullSchedule
-from sparrowmq.client.pull.read_mode import QueueListener
 from sparrowmq.client.pull.topic_watch import TopicListener
 from sparrowmq.client.push.consumer import Consumer as _Consumer
 from sparrowmq.client.push.push_consumer import PushConsumer as _PushConsumer
