@@ -12,8 +12,10 @@ from tests.console.test_pages import read
 from typer.testing import CliRunner
 
 from sparrowmq.cli.main import app
-from sparrowmq.cli.pipes.common import PipeRun, Show, watching
+from sparrowmq.cli.pipes.common import Show
+from sparrowmq.cli.pipes.pipeline import watching
 from sparrowmq.cli.pipes.reporting import report_of
+from sparrowmq.cli.pipes.shared import Shared
 from sparrowmq.spark.pipelines.common.watch import Progress, TopicLag
 
 
@@ -86,7 +88,7 @@ def test_run_reports_to_a_coordinator_and_commands_show_it(
 ) -> None:
     url = console.started.url
     monkeypatch.setenv("SPARROW_TOKEN", admin.cookies["sparrow_session"])
-    run = PipeRun(show=Show.NONE, coordinator=url, report_as="from-a-run")
+    run = Shared(show=Show.NONE, report_to=url, report_as="from-a-run")
     with watching("archive", run) as watch:
         watch.begin("archive", 9)
         watch.batch(9, 90, 0.1, 0)

@@ -21,12 +21,9 @@ from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.pipes.common import (
     PLAIN_SECONDS,
     Bars,
-    PipeRun,
-    Show,
     need_spark,
     pairs,
     session,
-    watching,
 )
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.spark.pipelines.common.watch import Progress, TopicLag
@@ -85,17 +82,6 @@ def test_the_bar_of_a_query_goes_when_its_result_comes() -> None:
         bars(Progress("sql", rows=30, lag=70))
         shown = out.getvalue()
     assert out.getvalue()[len(shown) :].endswith("\x1b[2K"), "the line is erased"
-
-
-def test_a_run_is_watched_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    with watching("x", PipeRun(show=Show.JSON, metrics="127.0.0.1:0")) as watch:
-        watch.begin("archive")
-    captured = capsys.readouterr()
-    assert captured.out.startswith('{"pipeline":"archive"')
-    assert captured.err.startswith("metrics at port ")
-    with watching("x", PipeRun(show=Show.NONE)) as watch:
-        watch.begin("archive")
-    assert capsys.readouterr() == ("", "")
 
 
 @dataclass

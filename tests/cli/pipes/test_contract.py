@@ -17,8 +17,9 @@ from tests.pages import ROOT, Page
 from typer.testing import CliRunner
 
 from sparrowmq.cli.main import app
-from sparrowmq.cli.pipes import common
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.cli.pipes import pipeline as frame
+from sparrowmq.cli.pipes.pipeline import Pipeline
+from sparrowmq.cli.pipes.shared import Shared, with_options
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.spark.pipelines.audit.verdict import Status
 from sparrowmq.spark.pipelines.common.steps import Plan, Step
@@ -37,22 +38,17 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     def no_session(*_: Any) -> Iterator[None]:
         yield None
 
-    monkeypatch.setattr(common, "session", no_session)
+    monkeypatch.setattr(frame, "session", no_session)
 
     def done(work: Work, *arguments: str) -> Any:
         @with_options
         def pipeline(topics: list[str] | None = None, *, shared: Shared) -> None:
             """A pipeline."""
             plan = Plan("archive", (Step("read", "T", {"T/b/0": "offsets"}),), 7)
-            carry_out(
-                "archive",
-                shared,
-                clusters=(),
-                planned=lambda: plan,
-                counted=lambda spark: 0,
-                would="done",
-                work=work,
+            made = Pipeline(
+                name="archive", shared=shared, plan=lambda: plan, dry_run=lambda spark: 0, would="done"
             )
+            made.carry_out(work)
 
         group = typer.Typer()
         group.command("archive")(pipeline)
@@ -148,4 +144,4 @@ def test_the_page_names_the_pipelines_that_go_this_way() -> None:
         for path in folder.glob("*.py")
         if re.search(r"(?<!def )(carry_out|run_pipeline)\(", path.read_text())
     }
-    assert named == own - {"common", "shared"}
+    assert named == own - {"pipeline"}

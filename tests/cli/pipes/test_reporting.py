@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from tests.support import until_sync
 
-from sparrowmq.cli.pipes import common
-from sparrowmq.cli.pipes.common import PipeRun, Show, watching
+from sparrowmq.cli.pipes import pipeline
+from sparrowmq.cli.pipes.common import Show
+from sparrowmq.cli.pipes.pipeline import watching
 from sparrowmq.cli.pipes.reporting import Reporter, report_of, reporting
+from sparrowmq.cli.pipes.shared import Shared
 from sparrowmq.core.errors import RefusedError
 from sparrowmq.spark.pipelines.common.watch import Progress, TopicLag, Watch
 
@@ -101,7 +103,7 @@ def test_the_option_makes_a_report_with_the_command_s_name(monkeypatch: pytest.M
     calls = list[tuple[Any, ...]]()
     monkeypatch.setattr("sparrowmq.cli.pipes.reporting.call", lambda *given: calls.append(given))
     for name, path in ((None, "/pipelines/archive"), ("of-orders", "/pipelines/of-orders")):
-        with watching("archive", PipeRun(show=Show.NONE, coordinator="http://c:1", report_as=name)) as watch:
+        with watching("archive", Shared(show=Show.NONE, report_to="http://c:1", report_as=name)) as watch:
             watch.begin("archive")
         assert calls[-1][:3] == ("http://c:1", "PUT", path) and calls[-1][3]["state"] == "done"
-    assert vars(common)["Reporter"] is Reporter
+    assert vars(pipeline)["Reporter"] is Reporter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,14 +14,9 @@ from typer.testing import CliRunner
 
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.main import app
-from sparrowmq.cli.pipes import shared as module
-from sparrowmq.cli.pipes.common import PipeRun, Show
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.cli.pipes.common import Show
+from sparrowmq.cli.pipes.shared import Shared, with_options
 from sparrowmq.cli.pipes.zones import SETTING
-from sparrowmq.spark.pipelines.common.steps import Plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +66,9 @@ def test_a_command_gets_them_all_as_one() -> None:
     topics, many, shared = seen[1]
     assert (topics, many, shared.plan, shared.dry_run, shared.as_json) == (["A"], 4, True, True, True)
     assert shared.source == {"name_server": "h:1", "options": {"x": "y"}}
-    assert shared.run == PipeRun("local[3]", (f"{SETTING}=UTC", "a=b"), Show.JSON, "h:2", as_json=True)
+    assert shared.cluster == {"x": "y", "nameServer": "h:1"}
+    assert (shared.master, shared.spark_conf) == ("local[3]", (f"{SETTING}=UTC", "a=b"))
+    assert (shared.show, shared.metrics) == (Show.JSON, "h:2")
 
 
 def test_a_command_has_groups_of_its_own_and_their_options_stand_where_the_group_does() -> None:
@@ -95,7 +92,7 @@ def test_a_command_has_groups_of_its_own_and_their_options_stand_where_the_group
 
 def test_there_is_one_time_zone() -> None:
     given = Shared(time_zone="Asia/Tokyo", conf=["a=b"])
-    assert given.run.conf == (f"{SETTING}=Asia/Tokyo", "a=b")
+    assert given.spark_conf == (f"{SETTING}=Asia/Tokyo", "a=b")
     assert given.zone == ZoneInfo("Asia/Tokyo")
     with pytest.raises(UsageError, check=about(what="zone", value="Nowhere")):
         Shared(time_zone="Nowhere")
@@ -123,40 +120,3 @@ def test_every_pipeline_has_them(name: str) -> None:
     assert "shared" not in names
     assert ("namesrv" in names) == (name != "store"), "a store is read without a cluster"
     assert command.help and inspect.cleandoc(command.help)
-
-
-@pytest.fixture
-def done(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    found: list[Any] = []
-    monkeypatch.setattr(module, "show_plan", lambda plan, as_json: found.append(("plan", plan, as_json)))
-    monkeypatch.setattr(module, "run_pipeline", lambda name, run, work: found.append(("run", name, work())))
-    monkeypatch.setattr(
-        module, "run_read", lambda name, run, most, work: found.append(("read", most)) or 1234
-    )
-    yield found
-
-
-def test_what_is_asked_for_is_done(done: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan("it", (), 7)
-
-    def ask(shared: Shared) -> None:
-        carry_out(
-            "it",
-            shared,
-            clusters=(),
-            planned=lambda: plan,
-            counted=lambda spark: 0,
-            would="sent",
-            work=lambda: "W",  # type: ignore[arg-type,misc,return-value]
-        )
-
-    ask(Shared())
-    ask(Shared(plan=True, dry_run=True, as_json=True))
-    assert done == [("run", "it", "W"), ("plan", plan, True)]
-    ask(Shared(dry_run=True))
-    ask(Shared(dry_run=True, as_json=True))
-    assert done[2:] == [("read", 7), ("read", 7)], "the bar knows how much there is"
-    assert capsys.readouterr().out.splitlines() == [
-        "1,234 messages would be sent",
-        '{"pipeline":"it","messages":1234}',
-    ]

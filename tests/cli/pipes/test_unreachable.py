@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Sparrow
 
-from sparrowmq.cli.pipes import common, sql
+from sparrowmq.cli.pipes import pipeline, sql
 
 NOBODY = "127.0.0.1:1"
 MIRROR = ("--source", "paris", "--target", "tokyo")
@@ -19,7 +19,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*_: Any) -> None:
         raise AssertionError("Spark was started")
 
-    for module in (common, sql):
+    for module in (pipeline, sql):
         monkeypatch.setattr(module, "session", started)
 
 

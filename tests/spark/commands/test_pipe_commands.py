@@ -16,7 +16,7 @@ from tests.spark.support import Topics
 from typer.testing import CliRunner
 
 from sparrowmq.cli.main import app
-from sparrowmq.cli.pipes import audit, common, sql
+from sparrowmq.cli.pipes import audit, common, pipeline, sql
 from sparrowmq.spark import ArchiveSettings, archive
 
 Command = Callable[..., str]
@@ -31,7 +31,7 @@ def command(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
     def tests_own(*_: Any) -> Iterator[SparkSession]:
         yield spark
 
-    for module in (audit, common, sql):
+    for module in (audit, pipeline, sql):
         monkeypatch.setattr(module, "session", tests_own)
     monkeypatch.setattr(common, "PLAIN_SECONDS", 1e9)  # what is slow says no more than what is fast
 

@@ -10,8 +10,9 @@ import typer
 
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.base.times import millis
-from sparrowmq.cli.pipes.common import Since, Until, need_spark, reaching
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.cli.pipes.common import Since, Until, need_spark
+from sparrowmq.cli.pipes.pipeline import Pipeline
+from sparrowmq.cli.pipes.shared import Shared, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -241,20 +242,17 @@ def archive(
         return pipeline.dry_run_archive(spark, settings)
 
     def planned() -> Plan:
-        with reaching("archive", shared.run, to):
-            if gaps.backfill:
-                return pipeline.plan_backfill(settings, **span)
-            return pipeline.plan_archive(settings)
+        return pipeline.plan_backfill(settings, **span) if gaps.backfill else pipeline.plan_archive(settings)
 
-    carry_out(
-        "archive",
-        shared,
+    Pipeline(
+        name="archive",
+        shared=shared,
         clusters=[shared.cluster],
-        planned=planned,
-        counted=counted,
-        would="archived; nothing is written",
-        work=work,
-    )
+        places=[to],
+        plan=planned,
+        dry_run=counted,
+        would="would be archived; nothing is written",
+    ).carry_out(work)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

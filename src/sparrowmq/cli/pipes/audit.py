@@ -11,16 +11,8 @@ import typer
 
 from sparrowmq.cli.base.common import UsageError, complain, print_json, say
 from sparrowmq.cli.base.times import millis
-from sparrowmq.cli.pipes.common import (
-    Show,
-    need_spark,
-    pairs,
-    reaching,
-    run_read,
-    session,
-    show_plan,
-    watching,
-)
+from sparrowmq.cli.pipes.common import Show, need_spark, pairs, session
+from sparrowmq.cli.pipes.pipeline import Pipeline, watching
 from sparrowmq.cli.pipes.shared import Shared, with_options
 from sparrowmq.core.errors import SparrowError
 
@@ -176,28 +168,24 @@ def _numbers(texts: Sequence[str] | None) -> dict[str, int]:
 def _run(settings: AuditSettings, shared: Shared) -> int:
     """Run the requested command. Returns the exit status."""
     from sparrowmq.spark.pipelines.audit import audit as pipeline
-    from sparrowmq.spark.pipelines.common.reading import check_reachable
 
-    run = shared.run
-    check_reachable(*([shared.cluster] if settings.live else []))
-    with reaching("audit", run, settings.directory, settings.archive):
-        planned = pipeline.plan_audit(settings)  # reports errors before Spark starts
-    if shared.plan:
-        show_plan(planned, shared.as_json)
+    asked = Pipeline(
+        name="audit",
+        shared=shared,
+        clusters=[shared.cluster] if settings.live else [],
+        places=[settings.directory, settings.archive],
+        plan=lambda: pipeline.plan_audit(settings),
+        dry_run=lambda spark: pipeline.dry_run_audit(spark, settings),
+        would="to read; nothing is written",
+    )
+    if asked.describe():
         return 0
-    if shared.dry_run:
-        counts = run_read("audit", run, planned.rows, lambda spark: pipeline.dry_run_audit(spark, settings))
-        if shared.as_json:
-            print_json({"pipeline": "audit", **counts})
-        else:
-            read = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-            say(f"{read} to read; nothing is written")
-        return 0
-    with watching("audit", run) as watch, session("audit", run.master, run.conf) as spark:
+    asked.planned()  # reports errors before Spark starts
+    with watching("audit", shared) as watch, session("audit", shared.master, shared.spark_conf) as spark:
         verdict = pipeline.audit(spark, settings, watch)
     if shared.as_json:
         print_json(verdict.to_json())
-    elif run.show is not Show.JSON:
+    elif shared.show is not Show.JSON:
         for line in verdict.lines():
             say(line)
         say(f"verdict: {verdict.status.name.lower().replace('_', ' ')}; {settings.directory}/verdict.json")

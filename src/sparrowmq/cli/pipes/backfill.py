@@ -11,12 +11,12 @@ import typer
 
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.base.times import millis
-from sparrowmq.cli.pipes.common import Since, Until, need_spark, reaching
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.cli.pipes.common import Since, Until, need_spark
+from sparrowmq.cli.pipes.pipeline import Pipeline
+from sparrowmq.cli.pipes.shared import Shared, with_options
 
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.backfill.job import Write
-    from sparrowmq.spark.pipelines.common.steps import Plan
 
 Topics = Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")]
 To = Annotated[
@@ -93,19 +93,15 @@ def backfill(
     )
     write = None if function is None else named(function)
 
-    def planned() -> Plan:
-        with reaching("backfill", shared.run, to):
-            return pipeline.plan_backfill_windows(settings)
-
-    carry_out(
-        "backfill",
-        shared,
+    Pipeline(
+        name="backfill",
+        shared=shared,
         clusters=[shared.cluster],
-        planned=planned,
-        counted=lambda spark: pipeline.dry_run_backfill_windows(spark, settings),
-        would="written; nothing is written",
-        work=lambda spark, watch: pipeline.backfill_windows(spark, settings, write, watch),
-    )
+        places=[to],
+        plan=lambda: pipeline.plan_backfill_windows(settings),
+        dry_run=lambda spark: pipeline.dry_run_backfill_windows(spark, settings),
+        would="would be written; nothing is written",
+    ).carry_out(lambda spark, watch: pipeline.backfill_windows(spark, settings, write, watch))
 
 
 def seconds(text: str) -> float:

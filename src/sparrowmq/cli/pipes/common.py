@@ -5,22 +5,19 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from sparrowmq.cli.base.common import UsageError, print_json, print_table, say, say_lines
-from sparrowmq.cli.pipes.reporting import Reporter, reporting, to_coordinator
 from sparrowmq.cli.pipes.zones import PATTERN
 from sparrowmq.core.outside import one_line
 
@@ -29,9 +26,8 @@ if TYPE_CHECKING:
 
     from sparrowmq.spark.pipelines.common.steps import Plan
     from sparrowmq.spark.pipelines.common.watch import Progress as Done
-    from sparrowmq.spark.pipelines.common.watch import Report, Watch
+    from sparrowmq.spark.pipelines.common.watch import Report
 
-T = TypeVar("T")
 TOLD_TWICE: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers of PySpark that write a line of JSON for each raised error."""
 INTERRUPTED: Final = "KeyboardInterrupt while sending command."
@@ -75,24 +71,6 @@ OutTo = Annotated[
     typer.Option("--to", metavar="PATH|URI", help="Write the messages to this new directory as Parquet."),
 ]
 DEFAULT_MASTER: Final = "local[2]"
-
-
-@dataclass(frozen=True, slots=True)
-class PipeRun:
-    """Options for running a pipeline."""
-
-    master: str = DEFAULT_MASTER
-    conf: Sequence[str] = ()
-    show: Show = Show.BAR
-    metrics: str | None = None
-    coordinator: str | None = None
-    """URL of the coordinator that gets the progress."""
-    report_as: str | None = None
-    """The pipeline's name there."""
-    as_json: bool = False
-    """Whether the result is JSON, too."""
-    fleeting: bool = False
-    """Whether to remove the bar at the end, because the output that follows says it all."""
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
@@ -259,42 +237,6 @@ def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSessio
 
 
 @contextmanager
-def reaching(name: str, run: PipeRun, *locations: object) -> Iterator[None]:
-    """Run with a session if one of the locations is a URI or an archive that is a table, which require Spark.
-    A location may be None.
-    """
-    from sparrowmq.spark.pipelines.archive.location import needs_session
-
-    if not any(needs_session(str(location)) for location in locations if location is not None):
-        yield
-        return
-    with session(name, run.master, run.conf):
-        yield
-
-
-@contextmanager
-def watching(name: str, run: PipeRun, *more: Report) -> Iterator[Watch]:
-    """A watch that shows the progress of the pipeline `name` as requested, and also calls `more`."""
-    from sparrowmq.spark.pipelines.common.watch import Watch, all_of, json_lines
-
-    with ExitStack() as stack:
-        reports: list[Report] = [*more, *stack.enter_context(served(run.metrics))]
-        if run.show is Show.BAR:
-            reports.append(
-                stack.enter_context(Bars(Console(stderr=True, markup=False), fleeting=run.fleeting))
-            )
-        elif run.show is Show.JSON:
-            reports.append(json_lines(sys.stdout))
-        reporter: Reporter | None = None
-        if run.coordinator is not None:
-            reporter = Reporter(to_coordinator(run.coordinator, run.report_as or name))
-            reports.append(reporter)
-        watch = Watch(all_of(*reports))
-        stack.enter_context(reporting(reporter, watch))
-        yield watch
-
-
-@contextmanager
 def served(address: str | None) -> Iterator[list[Report]]:
     """The report that serves metrics at `HOST:PORT` within the block; none without an address."""
     from sparrowmq.spark.metrics.http import address as parsed
@@ -306,42 +248,6 @@ def served(address: str | None) -> Iterator[list[Report]]:
     with serve(*parsed(address)) as (report, port):
         say(f"metrics at port {port}, path /metrics", err=True)
         yield [report]
-
-
-def run_pipeline(name: str, run: PipeRun, work: Callable[[SparkSession, Watch], Done]) -> None:
-    """Run a pipeline to its end, then log the result in one line, unless progress is JSON.
-
-    SIGINT and SIGTERM end it after the current batch.
-    """
-    need_spark()
-    from sparrowmq.spark.pipelines.common.queries import stopped_by_signals
-
-    # Install the signal handlers after the session, which sets its own.
-    with (
-        watching(name, run) as watch,
-        session(name, run.master, run.conf) as spark,
-        stopped_by_signals(watch),
-    ):
-        done = work(spark, watch)
-    if run.as_json:
-        print_json({**done.to_json(), "stopped": watch.stopping})
-    elif run.show is not Show.JSON:
-        ended = "stopped: " if watch.stopping else ""
-        batches = "1 batch" if done.batches == 1 else f"{done.batches:,} batches"
-        say(f"{ended}{done.rows:,} messages in {batches}, {done.size:,} bytes")
-
-
-def run_read(name: str, run: PipeRun, most: int | None, work: Callable[[SparkSession], T]) -> T:
-    """The result of `work`, which only reads `most` messages, if that is known. Shows progress as
-    requested.
-    """
-    need_spark()
-    from sparrowmq.spark.pipelines.common.task_progress import followed
-
-    with watching(name, run) as watch, session(name, run.master, run.conf) as spark:
-        watch.begin(name, most)
-        with followed(spark, watch, most):
-            return work(spark)
 
 
 def write_out(frame: DataFrame, to: str) -> int:

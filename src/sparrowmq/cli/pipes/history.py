@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparrowmq.cli.base.times import millis
-from sparrowmq.cli.pipes.common import OutTo, Since, Until, need_spark, reaching
-from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_options
+from sparrowmq.cli.pipes.common import OutTo, Since, Until, need_spark
+from sparrowmq.cli.pipes.pipeline import Pipeline, would
+from sparrowmq.cli.pipes.shared import Shared, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from sparrowmq.spark.pipelines.common.steps import Plan
 
 
 @with_options
@@ -38,20 +37,15 @@ def history(
         **shared.source,
     )
 
-    def planned() -> Plan:
-        with reaching("history", shared.run, archive):
-            return pipeline.plan_history(settings)
-
     def table(spark: SparkSession) -> DataFrame:
         return pipeline.history(spark, settings)
 
-    carry_out_read(
-        "history",
-        shared,
-        to,
+    Pipeline(
+        name="history",
+        shared=shared,
         clusters=[shared.cluster],
-        planned=planned,
-        drained=lambda spark: pipeline.dry_run_history(spark, settings),
-        counted=table,
-        written=table,
-    )
+        places=[archive],
+        plan=lambda: pipeline.plan_history(settings),
+        dry_run=lambda spark: pipeline.dry_run_history(spark, settings),
+        would=would(to),
+    ).carry_out_read(to, counted=table, written=table)

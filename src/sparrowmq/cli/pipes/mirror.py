@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from sparrowmq.cli.pipes.common import need_spark, pairs
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.cli.pipes.pipeline import Pipeline
+from sparrowmq.cli.pipes.shared import Shared, with_options
 
 Topics = Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")]
 ToNamesrv = Annotated[
@@ -121,12 +122,11 @@ def mirror(
         **at_target.settings,
         **shared.source,
     )
-    carry_out(
-        "mirror",
-        shared,
+    Pipeline(
+        name="mirror",
+        shared=shared,
         clusters=[shared.cluster, settings.sink_options],
-        planned=lambda: pipeline.plan_mirror(settings),
-        counted=lambda spark: pipeline.dry_run_mirror(spark, settings),
-        would="sent; nothing is changed",
-        work=lambda spark, watch: pipeline.mirror(spark, settings, watch),
-    )
+        plan=lambda: pipeline.plan_mirror(settings),
+        dry_run=lambda spark: pipeline.dry_run_mirror(spark, settings),
+        would="would be sent; nothing is changed",
+    ).carry_out(lambda spark, watch: pipeline.mirror(spark, settings, watch))

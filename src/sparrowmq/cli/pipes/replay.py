@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +11,12 @@ import typer
 
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.base.times import millis
-from sparrowmq.cli.pipes.common import Since, Until, need_spark, pairs, reaching
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.cli.pipes.common import Since, Until, need_spark, pairs
+from sparrowmq.cli.pipes.pipeline import Pipeline
+from sparrowmq.cli.pipes.shared import Shared, with_options
 
 if TYPE_CHECKING:
     from sparrowmq.spark.offsets.offsets import Span
-    from sparrowmq.spark.pipelines.common.steps import Plan
 
 Topics = Annotated[
     list[str] | None, typer.Argument(help="Topics to read. Default with --archive: all of its topics.")
@@ -194,23 +193,17 @@ def replay(
         **shared.source,
     )
 
-    def planned() -> Plan:
-        with reaching("replay", shared.run, home, read.archive):
-            return pipeline.plan_replay(settings)
-
-    def promised() -> Sequence[str]:
-        with reaching("replay", shared.run, home, read.archive):
-            return pipeline.promises(settings)
-
-    carry_out(
-        "replay",
-        shared,
+    Pipeline(
+        name="replay",
+        shared=shared,
         clusters=[settings.sink_options(""), *([shared.cluster] if read.archive is None else [])],
-        promised=promised,
-        planned=planned,
-        counted=lambda spark: pipeline.dry_run_replay(spark, settings),
-        would="sent; nothing is sent",
-        work=lambda spark, watch: pipeline.replay(spark, settings, watch),
+        places=[home, read.archive],
+        plan=lambda: pipeline.plan_replay(settings),
+        dry_run=lambda spark: pipeline.dry_run_replay(spark, settings),
+        would="would be sent; nothing is sent",
+    ).carry_out(
+        lambda spark, watch: pipeline.replay(spark, settings, watch),
+        promised=lambda: pipeline.promises(settings),
     )
 
 

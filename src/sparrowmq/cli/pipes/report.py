@@ -11,7 +11,8 @@ import typer
 
 from sparrowmq.cli.base.common import UsageError, say
 from sparrowmq.cli.pipes.common import need_spark
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.cli.pipes.pipeline import Pipeline
+from sparrowmq.cli.pipes.shared import Shared, with_options
 
 
 @with_options
@@ -66,15 +67,14 @@ def report(
     if snapshot:
         say(snapshots.take_snapshot(settings, time()))
         return
-    carry_out(
-        "report",
-        shared,
+    Pipeline(
+        name="report",
+        shared=shared,
         clusters=[shared.cluster] if live else [],
-        planned=lambda: pipeline.plan_report(settings),
-        counted=lambda spark: pipeline.dry_run_report(spark, settings),
-        would="reported on; nothing is written",
-        work=lambda spark, watch: pipeline.report(spark, settings, watch),
-    )
+        plan=lambda: pipeline.plan_report(settings),
+        dry_run=lambda spark: pipeline.dry_run_report(spark, settings),
+        would="would be reported on; nothing is written",
+    ).carry_out(lambda spark, watch: pipeline.report(spark, settings, watch))
 
 
 def date_of(text: str, zone: str) -> date | None:

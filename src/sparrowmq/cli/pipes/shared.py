@@ -1,43 +1,27 @@
-"""Options of all pipeline commands, declared once, and the start of a run with them."""
+"""Options of all pipeline commands, declared once."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from sparrowmq.cli.base.common import AsJson, Namesrv, UsageError, namesrv_or_default, print_json, say
+from sparrowmq.cli.base.common import AsJson, Namesrv, UsageError, namesrv_or_default
 from sparrowmq.cli.base.times import zone_of
 from sparrowmq.cli.pipes.common import (
     DEFAULT_MASTER,
     Conf,
     Master,
-    PipeRun,
     Show,
     SourceOptions,
-    check_new,
     pairs,
-    run_pipeline,
-    run_read,
-    show_plan,
-    show_topics,
-    topics_of,
-    write_out,
 )
 from sparrowmq.cli.pipes.zones import SETTING, TimeZone
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from sparrowmq.spark.pipelines.common.steps import Plan
-    from sparrowmq.spark.pipelines.common.watch import Progress, Watch
-
-Read = Callable[["SparkSession"], "DataFrame"]
 
 ShowPlan = Annotated[bool, typer.Option("--plan", help="Print the plan; starts no Spark.")]
 DryRun = Annotated[
@@ -114,17 +98,9 @@ class Shared:
         return zone_of(self.time_zone)
 
     @property
-    def run(self) -> PipeRun:
-        """How to run it."""
-        return PipeRun(
-            self.master,
-            (f"{SETTING}={self.time_zone}", *(self.conf or ())),
-            self.show,
-            self.metrics,
-            self.report_to,
-            self.report_as,
-            self.as_json,
-        )
+    def spark_conf(self) -> tuple[str, ...]:
+        """Settings of the Spark session."""
+        return (f"{SETTING}={self.time_zone}", *(self.conf or ()))
 
 
 def with_options(command: Callable[..., None], *, without: Collection[str] = ()) -> Callable[..., None]:
@@ -163,76 +139,3 @@ def _options(kind: Any, without: Collection[str]) -> list[inspect.Parameter]:
         for one in fields(kind)
         if one.name not in without
     ]
-
-
-def carry_out(
-    name: str,
-    shared: Shared,
-    *,
-    clusters: Iterable[Mapping[str, str]],
-    promised: Callable[[], Sequence[str]] = tuple,
-    planned: Callable[[], Plan],
-    counted: Callable[[SparkSession], int],
-    would: str,
-    work: Callable[[SparkSession, Watch], Progress],
-) -> None:
-    """Print the plan, or count and describe the run, or run it, as requested.
-
-    Raises `TransportError` if one of the `clusters`, given by options, cannot be reached. `promised` gives
-    the guarantees of a run, which are shown before Spark starts.
-    """
-    from sparrowmq.spark.pipelines.common.reading import check_reachable
-
-    check_reachable(*clusters)
-    if shared.plan:
-        show_plan(planned(), shared.as_json)
-    elif shared.dry_run:
-        plan = planned()
-        show_dry_run(plan, run_read(name, shared.run, plan.rows, counted), would, shared.as_json)
-    else:
-        for line in promised():
-            say(line, err=True)
-        run_pipeline(name, shared.run, work)
-
-
-def show_dry_run(plan: Plan, messages: int, would: str, as_json: bool) -> None:
-    """Print the result of a dry run."""
-    if as_json:
-        print_json({"pipeline": plan.pipeline, "messages": messages})
-    else:
-        from sparrowmq.spark.pipelines.common.steps import AT_MOST
-
-        most = " at most" if plan.rows_text == AT_MOST else ""
-        say(f"{messages:,} messages{most} would be {would}")
-
-
-def carry_out_read(
-    name: str,
-    shared: Shared,
-    to: str | None,
-    *,
-    clusters: Iterable[Mapping[str, str]] = (),
-    planned: Callable[[], Plan],
-    drained: Callable[[SparkSession], int],
-    counted: Read,
-    written: Read,
-) -> None:
-    """Print the plan, or read and describe the result, or count by topic, or write to `to`, as requested.
-
-    `written` is the whole table, `counted` may have fewer columns.
-    """
-    from sparrowmq.spark.pipelines.common.reading import check_reachable
-
-    check_new(to)
-    check_reachable(*clusters)
-    plan, run, as_json = planned(), shared.run, shared.as_json
-    if shared.plan:
-        show_plan(plan, as_json)
-    elif shared.dry_run:
-        would = "counted" if to is None else f"written to {to}; nothing is written"
-        show_dry_run(plan, run_read(name, run, plan.rows, drained), would, as_json)
-    elif to is None:
-        show_topics(run_read(name, run, plan.rows, lambda spark: topics_of(counted(spark))), as_json)
-    else:
-        rows = run_read(name, run, plan.rows, lambda spark: write_out(written(spark), to))
-        print_json({"messages": rows, "to": to}) if as_json else say(f"{rows:,} messages are in {to}")

@@ -13,7 +13,8 @@ import typer
 
 from sparrowmq.cli.base.common import UsageError, complain, print_json, print_table, say
 from sparrowmq.cli.base.times import zone_of
-from sparrowmq.cli.pipes.common import need_spark, served, session, show_plan, watching
+from sparrowmq.cli.pipes.common import need_spark, served, session, show_plan
+from sparrowmq.cli.pipes.pipeline import watching
 from sparrowmq.cli.pipes.shared import Shared, with_options
 from sparrowmq.cli.pipes.zones import SETTING, in_zone
 from sparrowmq.core.errors import SparrowError
@@ -80,7 +81,7 @@ def sql(
         for text in statements_in(query):
             show_plan(pipeline.plan_sql(text, settings, tables), shared.as_json)
         return
-    with served(shared.metrics) as reports, session("sql", shared.master, shared.run.conf) as spark:
+    with served(shared.metrics) as reports, session("sql", shared.master, shared.spark_conf) as spark:
         console = Console(spark, settings, rows, shared, reports)
         if query is not None:
             for text in statements_in(query):
@@ -126,8 +127,8 @@ class Console:
             _show_columns(pipeline.dry_run_sql(spark, text, settings, known), as_json)
             return
         most = pipeline.plan_sql(text, settings, known).rows
-        run = replace(self._shared.run, metrics=None, fleeting=True)
-        with watching("sql", run, *self._reports) as watch:
+        shared = replace(self._shared, metrics=None)  # they are served for the whole session
+        with watching("sql", shared, *self._reports, fleeting=True) as watch:
             watch.begin(pipeline.NAME, most)
             with followed(spark, watch, most):
                 frame = pipeline.sql(spark, text, settings, known)

@@ -10,7 +10,8 @@ import typer
 
 from sparrowmq.cli.base.times import millis
 from sparrowmq.cli.pipes.common import OutTo, Since, Until, need_spark, pairs
-from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_options
+from sparrowmq.cli.pipes.pipeline import Pipeline, would
+from sparrowmq.cli.pipes.shared import Shared, with_options
 
 COUNTED: Final = "topic string, body binary, store_timestamp timestamp"
 
@@ -40,12 +41,14 @@ def store(
         skip_damaged=skip_damaged,
         options=pairs(shared.options, "--option"),
     )
-    carry_out_read(
-        "store",
-        shared,
+    Pipeline(
+        name="store",
+        shared=shared,
+        plan=lambda: pipeline.plan_store(settings),
+        dry_run=lambda spark: pipeline.dry_run_store(spark, settings),
+        would=would(to),
+    ).carry_out_read(
         to,
-        planned=lambda: pipeline.plan_store(settings),
-        drained=lambda spark: pipeline.dry_run_store(spark, settings),
         counted=lambda spark: pipeline.store(spark, settings, COUNTED),
         written=lambda spark: pipeline.store(spark, settings),
     )
