@@ -210,6 +210,28 @@ def test_leaving_the_loop_returns_unsettled_messages(cluster: FakeCluster) -> No
         assert again == list(range(10))
 
 
+@pytest.mark.parametrize("kind", [mq.PushConsumer, mq.Consumer])
+def test_loops_inside_each_other_share_what_was_fetched(
+    cluster: FakeCluster, kind: type[mq.PushConsumer | mq.Consumer]
+) -> None:
+    """The inner loop would wait for messages that the outer one holds; closing would wait for them, too."""
+    with mq.Producer("p", namesrv=cluster.namesrv) as producer:
+        for number in range(4):
+            producer.send(mq.Message("T", b"%d" % number), queue=mq.MessageQueue("T", "broker-a", 0))
+    with kind("g", namesrv=cluster.namesrv, settings=FAST) as consumer:
+        consumer.subscribe("T")
+        bodies = set()
+        for first in consumer:
+            bodies.add(first.body)
+            for second in consumer:
+                bodies.add(second.body)
+                if len(bodies) >= 3:
+                    break
+            if len(bodies) >= 3:
+                consumer.close()
+    assert len(bodies) == 3
+
+
 def test_message_may_be_retried_manually(cluster: FakeCluster) -> None:
     with mq.Producer("p", namesrv=cluster.namesrv) as producer:
         producer.send(mq.Message("T", b"x"))

@@ -293,13 +293,24 @@ class DeliveredMessage(StreamedMessage):
         return self.stream_of_this().settle_from_thread(self, Retry(after=after, dead=dead))
 
 
+class _ThreadLoops:
+    """The loops of one thread over a consumer. They share what was fetched: a loop inside another would wait
+    for messages that the outer one has not come to.
+    """
+
+    def __init__(self, stream: MessageStream) -> None:
+        self.stream = stream
+        self.count = 0
+        self.fetched: deque[StreamedMessage] = deque()
+
+
 class PushConsumerFacade(Facade[AsyncPushConsumer]):
     """Iteration over the synchronous push consumer."""
 
     def __init__(self, inner: AsyncPushConsumer) -> None:
         super().__init__(inner)
         inner.message_type = DeliveredMessage
-        self._iterating: dict[int, MessageStream] = {}
+        self._iterating: dict[int, _ThreadLoops] = {}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -319,9 +330,9 @@ class PushConsumerFacade(Facade[AsyncPushConsumer]):
     def _let_go(self) -> None:
         """This thread closes the consumer, so do not wait for the messages of its own loops."""
         owner = threading.get_ident()
-        stream = self._iterating.get(owner)
-        if stream is not None:
-            self._call(lambda: stream.let_go(owner))
+        loops = self._iterating.get(owner)
+        if loops is not None:
+            self._call(lambda: loops.stream.let_go(owner))
 
     def __iter__(self) -> Generator[DeliveredMessage, None, None]:
         """Messages of topics without handler, until the consumer is closed.
@@ -331,22 +342,32 @@ class PushConsumerFacade(Facade[AsyncPushConsumer]):
         """
         stream = self._call(lambda: self._inner.stream)
         owner = threading.get_ident()
-        self._iterating[owner] = stream
+        loops = self._iterating.setdefault(owner, _ThreadLoops(stream))
+        loops.count += 1
+        fetched = loops.fetched
         unsettled: dict[int, StreamedMessage] = {}
         try:
-            while found := self._run(stream.take, _TAKE_AT_ONCE, owner):
-                unsettled = {key: held for key, held in unsettled.items() if stream.is_in_hand(held)}
-                unsettled.update((id(message), message) for message in found)
-                for message in found:
-                    if stream.ended:
+            while True:  # until the consumer is closed
+                if stream.ended or not fetched:
+                    found = self._run(stream.take, _TAKE_AT_ONCE, owner)
+                    if not found:
                         break  # messages not handed to the user yet are returned
-                    if stream.is_in_hand(message):
-                        assert isinstance(message, DeliveredMessage)
-                        yield message
+                    fetched.extend(found)
+                    unsettled = {key: held for key, held in unsettled.items() if stream.is_in_hand(held)}
+                    continue
+                message = fetched.popleft()
+                if stream.is_in_hand(message):
+                    unsettled[id(message)] = message
+                    assert isinstance(message, DeliveredMessage)
+                    yield message
         finally:
-            self._iterating.pop(owner, None)
+            loops.count -= 1
+            left = [*unsettled.values()]
+            if not loops.count:
+                self._iterating.pop(owner, None)
+                left += fetched
             with suppress(InvalidStateError):  # after a fork, or at exit: everything was already returned
-                self._call(lambda: stream.give_back(list(unsettled.values())))
+                self._call(lambda: stream.give_back(left))
 
 
 class ConsumerFacade(PushConsumerFacade):
