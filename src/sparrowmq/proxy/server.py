@@ -72,6 +72,7 @@ class Proxy:
         self._instance: ClientInstance | None = None
         self._listener: Http2Listener | None = None
         self._clients: Clients | None = None
+        self._answers: MessageAnswers | None = None
         self._book = CallBook()
 
     def __repr__(self) -> str:
@@ -118,7 +119,8 @@ class Proxy:
         gate = TurnGate(MESSAGES_OF_TURN)
         routes = Routes(brokers, lambda: self.address, gate)
         sending = MessageSends(brokers, SendBatches(brokers, self._tasks), self._clock)
-        abandoned, answers = Abandoned(), MessageAnswers(gate)
+        abandoned = Abandoned()
+        self._answers = answers = MessageAnswers(gate)
         acks = AckBatches(brokers, self._tasks)
         receiving = MessageReceives(brokers, renewing, self._tasks, abandoned, acks, self._clock, answers)
         offsets = QueueOffsets(brokers, abandoned, gate, answers)
@@ -188,6 +190,8 @@ class Proxy:
             self._clients.close()
         if self._listener is not None:
             await self._listener.leave(STOP_SECONDS)
+        if self._answers is not None:
+            self._answers.close()
         await self._tasks.close()
         instance, self._instance = self._instance, None
         if instance is not None:

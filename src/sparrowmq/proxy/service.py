@@ -127,7 +127,9 @@ class GrpcService:
                 async for one in answers:
                     if one.HasField("status"):
                         self.book.answered(method.name, one.status.code)
-                    await call.send(one.SerializeToString())
+                    sending = call.send(one.SerializeToString())
+                    del one  # the client may take long
+                    await sending
         except Exception as error:
             told = self.status_of(method.name, error)
             self.book.answered(method.name, told.code)

@@ -66,6 +66,27 @@ def test_memory_of_unread_answers_is_bounded() -> None:
     run(main())
 
 
+def test_whole_answer_counts_until_its_last_byte_is_read() -> None:
+    async def main() -> None:
+        async with listening(App()) as listener, peer_of(listener) as peer:
+            size = MIB + grpc.PREFIX_BYTES
+            room = frames.window_frame(0, 2 * MIB)
+            peer.write(frames.settings_frame({frames.INITIAL_WINDOW_SIZE: size - 1}) + room)
+            peer.write(peer.headers(1))
+            data = grpc.prefixed(bytes(MIB))
+            pieces = [data[at : at + len(data) // 80] for at in range(0, len(data), len(data) // 80)]
+            peer.write(b"".join(frames.frame(frames.DATA, 0, 1, piece) for piece in pieces))
+            peer.write(frames.frame(frames.DATA, frames.END_STREAM, 1, b""))
+            got = 0
+            while got < size - 1:
+                got += len((await peer.until(frames.DATA)).payload)
+            await until(lambda: listener.account.total >= 2 * MIB)  # the request, and its answer
+            peer.write(frames.window_frame(1, 1))
+            await peer.response()
+
+    run(main())
+
+
 def test_memory_of_incomplete_requests_is_bounded() -> None:
     """Clients send messages of 5 MiB that never end. The connections with the most data are closed, others
     are served."""

@@ -179,20 +179,21 @@ class Call:
             self._session.take_room(self, len(data))
             self._wire.write(frames.frame(frames.DATA, 0, self.number, data))
             return
-        rest = memoryview(data)
-        waits_for = 0
+        del message  # the client may take long
+        rest, held = memoryview(data), 0
         try:
             while rest:
                 size = self._session.take_room(self, len(rest))
                 if not size:
-                    self.hold(len(rest) - waits_for)
-                    waits_for = len(rest)
+                    if not held:  # all of it is kept until the client has read the end
+                        held = len(data)
+                        self.hold(held)
                     await self._session.wait_for_room(self)
                     continue
                 self._wire.write(frames.frame(frames.DATA, 0, self.number, bytes(rest[:size])))
                 rest = rest[size:]
         finally:
-            self.hold(-waits_for)
+            self.hold(-held)
 
     async def respond(self, message: bytes) -> None:
         """Send the only message of a response and end the call."""
