@@ -166,10 +166,8 @@ def _collect(
     log_: CommitLog, queue: ConsumeQueue, rows: Iterable[Row], start: int, high: int, wanted: ReadRequest
 ) -> GetResult:
     """Collect the requested records from the entries from `start` on, at least one; adjacent records become
-    one buffer. `high` is the end of the queue.
-
-    The start of a record must match its entry. Otherwise damage could reach a client as a buffer that cannot
-    be decoded, or as a message of another or a deleted queue.
+    one buffer. `high` is the end of the queue. The start of a record must match its entry: damage could reach
+    a client otherwise, as a buffer that cannot be decoded, or as a message of another or a deleted queue.
     """
     max_count, max_bytes = max(1, wanted.max_count), wanted.max_bytes
     codes, match = wanted.codes or None, wanted.match
@@ -209,10 +207,9 @@ def _collect(
         ):
             status, passed = GetStatus.MESSAGE_WAS_REMOVING, _noted(passed, offset, code)
         elif match is None or match(view, at):
-            size += length
-            if size > max_bytes and count:
-                size -= length
+            if count and size + length > max_bytes:
                 break
+            size += length
             if at != run_end:
                 if run_start >= 0:
                     buffers.append(view[run_start:run_end])
