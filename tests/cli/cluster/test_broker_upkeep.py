@@ -13,19 +13,29 @@ if TYPE_CHECKING:
 
 
 def test_settings_are_shown_and_changed(sparrow: Sparrow, cluster: LocalCluster) -> None:
-    (found,) = sparrow("broker", "config", "broker-a", "--json").values
+    (found,) = sparrow("broker", "config", "get", "broker-a", "--json").values
     assert found["brokerName"] == "broker-a"
     assert list(found) == sorted(found)
     assert any(
-        line.split() == ["brokerName", "broker-a"] for line in sparrow("broker", "config", "broker-a").lines
+        line.split() == ["brokerName", "broker-a"]
+        for line in sparrow("broker", "config", "get", "broker-a").lines
     )
-    changed = sparrow("broker", "config", cluster.broker_address, "fileReservedTime=70", "--json").values
+    changed = sparrow(
+        "broker", "config", "set", cluster.broker_address, "fileReservedTime=70", "--json"
+    ).values
     assert changed == [{"fileReservedTime": "70"}]
-    assert sparrow("broker", "config", "broker-a", "--json").values[0]["fileReservedTime"] == "70"
-    sparrow("broker", "config", "broker-a", "fileReservedTime=72")
-    refused = sparrow("broker", "config", "broker-a", "maxHashSlotNum=5", status=1).err
+    assert sparrow("broker", "config", "get", "broker-a", "--json").values[0]["fileReservedTime"] == "70"
+    named = sparrow("broker", "config", "get", "broker-a", "fileReservedTime", "brokerId", "--json")
+    assert named.values == [{"brokerId": "0", "fileReservedTime": "70"}]
+    unknown = sparrow("broker", "config", "get", "broker-a", "brokerId", "colour", status=1).err
+    assert "broker-a has no setting colour" in unknown
+    sparrow("broker", "config", "set", "broker-a", "fileReservedTime=72")
+    refused = sparrow("broker", "config", "set", "broker-a", "maxHashSlotNum=5", status=1).err
     assert "maxHashSlotNum: cannot change while the broker runs" in refused
-    assert "is not a setting; write NAME=VALUE" in sparrow("broker", "config", "broker-a", "x", status=1).err
+    assert (
+        "is not a setting; write NAME=VALUE"
+        in sparrow("broker", "config", "set", "broker-a", "x", status=1).err
+    )
 
 
 def test_cleaning(sparrow: Sparrow) -> None:
