@@ -115,7 +115,7 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "checkpoint.logics": OWNED,
         "checkpoint.logics_physical": OWNED,
     },
-    "store/recovery/repair.py": {"result.damaged": MADE},
+    "store/recovery/repair.py": {"result.passed": MADE},
     "store/writer.py": {
         "log.dispatched": HOT,
         "queue.committed": HOT,

@@ -348,7 +348,7 @@ class MessageStore:
         scan_bytes = self.settings.max_filter_message_size
         wanted = ReadRequest(max_count, max_bytes, codes, match, cost, scan_bytes, is_consumer)
         result = get_messages(self._log, queue, offset, wanted)
-        if result.damaged >= 0 and queue is not None:
+        if result.passed and queue is not None:
             again = partial(get_messages, self._log, queue, offset, wanted)
             result = self._mender.read_again(queue, result, again)
         stats = self.stats

@@ -230,16 +230,16 @@ def test_entries_without_a_record_are_skipped(
         assert (nothing.status, nothing.next_offset, nothing.count) == (GetStatus.MESSAGE_WAS_REMOVING, 5, 0)
 
 
-def test_first_damaged_record_of_a_read_is_reported(tmp_path: Path) -> None:
+def test_damaged_records_of_a_read_are_reported(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
         fill(store, queue, 6)
-        assert get(store, queue, 0).damaged == -1
+        assert get(store, queue, 0).passed == ()
         for offset in (2, 4):
             place = queue.physical_offset(offset)
             assert place is not None
             flip(tmp_path, place + 4)
-        assert (get(store, queue, 0).damaged, get(store, queue, 3).damaged) == (2, 4)
+        assert (get(store, queue, 0).passed, get(store, queue, 3).passed) == ((2, 4), (4,))
         assert found(get(store, queue, 0)) == [b"m0", b"m1", b"m3", b"m5"]
 
 

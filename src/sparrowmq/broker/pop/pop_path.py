@@ -252,11 +252,9 @@ class PopPath:
             start = result.next_offset
             self._commit(request.consumer_group, queue, start)
             result = self._get(pop, queue, start, left)
-        if result.damaged >= 0:
-            text = (
-                f"{queue.topic}/{queue.queue_id} offset {result.damaged}: skipped, because its record is "
-                "damaged"
-            )
+        if result.passed:
+            place = f"{queue.topic}/{queue.queue_id} offset {result.passed[0]}"
+            text = f"{place}: skipped, because its record is damaged"
             self._occasional.write(logging.ERROR, "damaged", text)
         if result.count:
             batch = QueueBatch(

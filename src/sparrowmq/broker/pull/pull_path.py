@@ -478,8 +478,8 @@ class PullPath:
         except StoreError as error:
             _refuse(connection, frame, _unreadable(error))
             return
-        if result.damaged >= 0:
-            place = f"{queue.topic}/{queue.queue_id} offset {result.damaged}"
+        if result.passed:
+            place = f"{queue.topic}/{queue.queue_id} offset {result.passed[0]}"
             text = f"{place}: skipped, because its record is damaged"
             self._occasional.write(logging.ERROR, "damaged", text)
         code, remark = _ANSWERS[result.status]

@@ -375,7 +375,7 @@ class ConsumeQueue:
         if segment is None:
             return None
         first = position - segment.base
-        return segment.view()[first : min(segment.size, first + (end - start) * ENTRY_BYTES)]
+        return segment.view()[first : first + (end - start) * ENTRY_BYTES]
 
     def file_of(self, offset: int) -> Segment | None:
         """The file with the entry at `offset`, or None; in any thread."""

@@ -17,8 +17,10 @@ from sparrowmq.store.queues.consume_queue import CORRUPT_CODE, ENTRY, TAG_CODE_M
 if TYPE_CHECKING:
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
-_unpack_place = Struct(">iI4xi4xqq").unpack_from
+_unpack_place = Struct(">ii4xi4xqq").unpack_from
 """Size, magic, queue id, queue offset and physical offset at the start of a record."""
+_MAGIC_V1, _MAGIC_V2 = (magic - (1 << 32) for magic in (RECORD_MAGIC_V1, RECORD_MAGIC_V2))
+"""As signed numbers: they have fewer than 30 bits, which Python compares faster."""
 
 Match = Callable[[memoryview, int], bool]
 """Whether the record that starts at a byte of a file's view is requested."""
@@ -69,9 +71,9 @@ class GetStatus(Enum):
 class GetResult(msgspec.Struct, gc=False):
     """Result of a read: whole records in `buffers`, `count` of them with `size` bytes; queue offsets.
 
-    `damaged` is the queue offset of the first record that was skipped because it is missing or does not match
-    its entry, -1 if there is none; `passed` has the first `PASSED_MAX` of them. The buffers are views of the
-    mapped log; they stay valid as long as they are referenced.
+    `passed` has the queue offsets of the first `PASSED_MAX` records that were skipped because they are
+    missing or do not match their entries. The buffers are views of the mapped log; they stay valid as long as
+    they are referenced.
     """
 
     status: GetStatus
@@ -81,7 +83,6 @@ class GetResult(msgspec.Struct, gc=False):
     buffers: list[memoryview]
     count: int = 0
     size: int = 0
-    damaged: int = -1
     passed: tuple[int, ...] = ()
 
 
@@ -128,8 +129,8 @@ def get_messages(log_: CommitLog, queue: ConsumeQueue | None, offset: int, wante
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, _past_end(queue, low, high), low, high, [])
         return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high, [])
     most = ENTRIES_MAX if wanted.codes is None and wanted.match is None else STEPS_MAX
-    scan_end = offset + max(wanted.scan_bytes // ENTRY_BYTES, wanted.max_count, 1)
-    entries = queue.entries(offset, min(high, scan_end, offset + most))
+    scan_count = min(max(wanted.scan_bytes // ENTRY_BYTES, wanted.max_count, 1), most)
+    entries = queue.entries(offset, min(high, offset + scan_count))
     if entries is None:
         per_file = queue.entries_per_file
         following = offset - offset % per_file + per_file
@@ -165,16 +166,16 @@ def _affordable(rows: Iterable[Row], cost: MatchCost) -> Iterator[Row]:
 def _collect(
     log_: CommitLog, queue: ConsumeQueue, rows: Iterable[Row], start: int, high: int, wanted: ReadRequest
 ) -> GetResult:
-    """Collect the requested records from the entries from `start` on, at least one; adjacent records become
-    one buffer. `high` is the end of the queue. The start of a record must match its entry: damage could reach
-    a client otherwise, as a buffer that cannot be decoded, or as a message of another or a deleted queue.
+    """Collect the requested records, at least one; adjacent records become one buffer.
+
+    `rows` begin at `start`; the queue ends at `high`. The start of a record must match its entry. Otherwise
+    damage could reach a client as bytes that cannot be decoded, or as a message of another or deleted queue.
     """
     max_count, max_bytes = max(1, wanted.max_count), wanted.max_bytes
-    codes, match = wanted.codes or None, wanted.match
+    codes, match, queue_id, unpack_place = wanted.codes or None, wanted.match, queue.queue_id, _unpack_place
     status = GetStatus.NO_MATCHED_MESSAGE
     buffers: list[memoryview] = []
     passed: tuple[int, ...] = ()
-    queue_id, unpack_place = queue.queue_id, _unpack_place
     view, base, low, limit = _NO_BYTES, 0, 0, 0  # `view` has records between low and limit
     count, size, run_start, run_end = 0, 0, -1, -1
     for offset, (physical, length, code) in enumerate(rows, start):
@@ -189,8 +190,7 @@ def _collect(
                 buffers.append(view[run_start:run_end])
                 run_start = run_end = -1
             view, base, low, limit = _window(log_, queue.born, physical)
-            at = physical - base
-            end = at + length
+            at, end = physical - base, physical - base + length
             if at < low or end > limit:
                 status, passed = GetStatus.MESSAGE_WAS_REMOVING, _noted(passed, offset, code)
                 continue
@@ -203,7 +203,7 @@ def _collect(
             or place != physical
             or queue_offset != offset
             or record_queue_id != queue_id
-            or (magic != RECORD_MAGIC_V1 and magic != RECORD_MAGIC_V2)
+            or (magic != _MAGIC_V1 and magic != _MAGIC_V2)
         ):
             status, passed = GetStatus.MESSAGE_WAS_REMOVING, _noted(passed, offset, code)
         elif match is None or match(view, at):
@@ -220,8 +220,8 @@ def _collect(
         offset += 1
     if run_start >= 0:
         buffers.append(view[run_start:run_end])
-    status, damaged = GetStatus.FOUND if count else status, passed[0] if passed else -1
-    return GetResult(status, offset, queue.min_offset, high, buffers, count, size, damaged, passed)
+    status = GetStatus.FOUND if count else status
+    return GetResult(status, offset, queue.min_offset, high, buffers, count, size, passed)
 
 
 def _window(log_: CommitLog, oldest: int, physical: int) -> tuple[memoryview, int, int, int]:

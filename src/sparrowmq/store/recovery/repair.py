@@ -124,8 +124,8 @@ class EntryRepairer:
         mended = [self.mend(queue, offset) for offset in result.passed]
         if any(mended):
             result = read()
-        if result.damaged >= 0 and is_gone(self._log, queue, result.damaged):
-            result.damaged = -1  # not damage
+        if result.passed and is_gone(self._log, queue, result.passed[0]):
+            result.passed = ()  # not damage
         return result
 
     def stands(self, queues: QueueTable, record: StoredRecord) -> bool:
