@@ -48,7 +48,7 @@ SKIP_COUNT: Final = 20_000
 CHANNEL_TRIES: Final = 3
 UNSENT_BYTES_MAX: Final = 1024 * 1024
 """A producer with this many unread bytes gets no further checks; the next run retries."""
-COUNTED_MAX: Final = 500
+COUNTED_MAX: Final = 256
 """Maximum number of half messages that are read to count the open ones by topic."""
 MS_PER_HOUR: Final = 3_600_000
 
