@@ -144,7 +144,10 @@ def test_scrapers_choose_the_format(accept: str, is_wanted: bool) -> None:
 def test_starting_server_is_healthy_but_not_ready() -> None:
     starting = Starting("broker b")
     assert starting.node == "broker b"
-    assert not list(starting.collect(Exposition(1)))
+    into = Exposition(1)
+    assert not list(starting.collect(into))
+    (family,) = into.families
+    assert (family.name, family.points) == ("sparrow_starting", [('node_type="broker",node_id="b"', 1)])
     assert not starting.faults()
     assert starting.lacks() == ["it is starting or stopping"]
 

@@ -243,7 +243,10 @@ class Starting:
         return self._node
 
     def collect(self, into: Exposition) -> Collecting:
-        """It has no figures yet."""
+        """That it has not started is all there is."""
+        kind, _, name = self._node.partition(" ")
+        about = "1 while a server starts, recovers its store or changes its role."
+        into.gauge("sparrow_starting", about).add(labels(node_type=kind, node_id=name), 1)
         return ()
 
     def faults(self) -> list[str]:
