@@ -4,13 +4,14 @@ requests wait for meanwhile.
 
 from __future__ import annotations
 
+import gzip
 import json
 import statistics
 import threading
 import time
 from contextlib import suppress
 from typing import Final
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from tests.interop.apache import free_port
 
@@ -110,11 +111,13 @@ class Probe(threading.Thread):
 
 
 def scrape(url: str) -> tuple[float, int]:
-    """Seconds and bytes of one scrape."""
+    """Seconds of one scrape as Prometheus does it, and bytes of its text."""
     start = time.perf_counter()
-    with urlopen(url, timeout=60) as answer:
-        size = len(answer.read())
-    return time.perf_counter() - start, size
+    with urlopen(Request(url, headers={"Accept-Encoding": "gzip"}), timeout=60) as answer:
+        text = answer.read()
+    seconds = time.perf_counter() - start
+    packed = answer.headers.get("Content-Encoding") == "gzip"
+    return seconds, len(gzip.decompress(text) if packed else text)
 
 
 def measure(peer: Peer, url: str, options: Options, report: Report) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import threading
@@ -16,6 +17,7 @@ from tests.support import run, until
 
 from sparrowmq.core.errors import ListenError
 from sparrowmq.core.figures.exposition import Aside, Exposition, Family, labels
+from sparrowmq.httpd.asgi import accepts_gzip
 from sparrowmq.httpd.operators import CHUNK_BYTES, TEXTS_MAX, OperatorApp, OperatorPort, OperatorProtocol
 
 
@@ -60,11 +62,11 @@ async def connect(port: OperatorPort) -> tuple[asyncio.StreamReader, asyncio.Str
 
 
 async def ask(
-    port: OperatorPort, path: str, method: str = "GET", accept: str = "*/*"
+    port: OperatorPort, path: str, method: str = "GET", accept: str = "*/*", encodings: str = "identity"
 ) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body of an answer."""
     reader, writer = await connect(port)
-    headers = f"Host: h\r\nAccept: {accept}\r\nConnection: close"
+    headers = f"Host: h\r\nAccept: {accept}\r\nAccept-Encoding: {encodings}\r\nConnection: close"
     writer.write(f"{method} {path} HTTP/1.1\r\n{headers}\r\n\r\n".encode())
     head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
     writer.close()
@@ -88,6 +90,26 @@ def test_figures_come_as_prometheus_wants_them() -> None:
             assert (status, body) == (200, b"")
 
     run(main())
+
+
+@pytest.mark.parametrize("encodings", ["gzip", "br, gzip;q=0.5", "deflate,GZIP"])
+def test_text_is_compressed_for_those_who_accept_it(encodings: str) -> None:
+    async def main() -> None:
+        async with port_of(Node(5000)) as port:
+            _, plain, text = await ask(port, "/metrics")
+            assert "content-encoding" not in plain
+            status, headers, body = await ask(port, "/metrics", encodings=encodings)
+            assert (status, headers["content-encoding"]) == (200, "gzip")
+            assert "accept-encoding" in headers["vary"]
+            assert int(headers["content-length"]) == len(body) < len(text) / 5
+            assert gzip.decompress(body) == text
+
+    run(main())
+
+
+@pytest.mark.parametrize("encodings", ["", "identity", "gzip;q=0", "gzip; q=0.0", "br", "x,;,"])
+def test_text_is_not_compressed_for_others(encodings: str) -> None:
+    assert not accepts_gzip(encodings)
 
 
 def test_work_for_another_thread_is_done_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The types of ASGI, and an answer as one message or in chunks."""
+"""The types of ASGI, an answer as one message or in chunks, and whether it may be compressed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 Headers = Sequence[tuple[bytes, bytes]]
+
+
+def accepts_gzip(encodings: str) -> bool:
+    """Whether an `Accept-Encoding` header allows gzip."""
+    for choice in encodings.lower().split(","):
+        name, *rest = (part.strip() for part in choice.split(";"))
+        if name == "gzip":
+            return not any(part.startswith("q=0") and not part.strip("q=0.") for part in rest)
+    return False
 
 
 async def respond(
