@@ -530,6 +530,7 @@ class BrokerParts:
 
         self._tasks = [
             periodic(HOUSEKEEPING_SECONDS, self._keep_house, "housekeeping"),
+            periodic(HOUSEKEEPING_SECONDS, self._check_disk, "looking at the disk"),
             periodic(saving, self.offset_saving.join, "saving consumer offsets"),
             periodic(FILTER_SECONDS, self._save_filters, "saving consumer filters"),
             asyncio.create_task(self.topics.keep_saving()),
@@ -544,11 +545,13 @@ class BrokerParts:
 
     def _keep_house(self) -> None:
         self.pulling.expire()
-        self.store.check_disk()
         self.upkeep.tick()
         if self.clock.monotonic() - self._members_checked >= MEMBER_CHECK_SECONDS:
             self._members_checked = self.clock.monotonic()
             self.membership.drop_silent()
+
+    async def _check_disk(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self.pool, self.store.check_disk)
 
     async def _save_filters(self) -> None:
         unsaved = self.filters.unsaved()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -84,6 +84,8 @@ class MessageStore:
         self.producers = producers
         self.recovery = found.report
         self.full: str | None = None
+        self.disks: Mapping[Path, disk_space.DiskUsage] = {}
+        """The disks of its two directories, as `check_disk` found them; none when they cannot be asked."""
         self.index = found.index
         self._clock = clock
         self._lock = lock
@@ -288,20 +290,22 @@ class MessageStore:
         return self._log.failed
 
     def used_percent(self) -> int:
-        """Usage of the fullest disk of the store in percent; 0 when it is unknown."""
-        try:
-            return disk_space.fullest([self.settings.root, self.settings.commit_log])[1]
-        except OSError:
-            return 0
+        """Usage of the fullest disk in percent, as `check_disk` found it; 0 when it is unknown."""
+        return disk_space.fullest(self.disks)[1] if self.disks else 0
 
     def check_disk(self) -> None:
-        """Check disk usage, and set or clear `full`, the reason to refuse messages."""
+        """Look at the disks, and set or clear `full`, the reason to refuse messages.
+
+        Any thread, and not the loop of a running broker: a disk that hangs does not answer.
+        """
         root, limit = self.settings.root, self.settings.disk_space_warning_level_ratio
         try:
-            path, percent = disk_space.fullest([root, self.settings.commit_log])
+            self.disks = {path: disk_space.usage(path) for path in (root, self.settings.commit_log)}
         except OSError as error:
+            self.disks = {}
             log.warning("cannot tell how full the disk of %s is: %s", root, error)
             return
+        path, percent = disk_space.fullest(self.disks)
         was_full = self.full is not None
         self.full = disk_space.full_text(path, percent, limit, was_full)
         if self.full is not None and not was_full:

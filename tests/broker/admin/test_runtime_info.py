@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from tests.broker.rig import pull_ext, send_command
 from tests.broker.test_server import ask, serving
-from tests.support import run
+from tests.support import run, until
 
 from sparrowmq.broker.admin.runtime_info import readable, runtime_text
 from sparrowmq.core.clock import SystemClock
@@ -72,9 +73,38 @@ def test_unknown_disk_usage_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
             monkeypatch.setattr(disk, "used_percent", broken)
             monkeypatch.setattr(disk, "room", broken)
-            found = KVTable.decode((await call(ask(RequestCode.GET_BROKER_RUNTIME_INFO))).body).table
-            assert found["commitLogDiskRatio"] == "-1"
-            assert found["commitLogDirCapacity"] == "Total : unknown, Free : unknown."
+
+            async def is_unknown() -> bool:
+                found = KVTable.decode((await call(ask(RequestCode.GET_BROKER_RUNTIME_INFO))).body).table
+                capacity = "Total : unknown, Free : unknown."
+                return (found["commitLogDiskRatio"], found["commitLogDirCapacity"]) == ("-1", capacity)
+
+            await until(is_unknown)
+
+    run(main())
+
+
+def test_disk_that_hangs_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was last known is shown."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def hung(path: Path) -> int:
+        asked.set()
+        answered.wait(20)
+        raise OSError(5, "Input/output error")
+
+    async def main() -> None:
+        async with serving(tmp_path) as call:
+            await call.create("TopicTest")
+            monkeypatch.setattr(disk, "used_percent", hung)
+            try:
+                await until(asked.is_set)
+                found = KVTable.decode((await call(ask(RequestCode.GET_BROKER_RUNTIME_INFO))).body).table
+                assert 0 <= float(found["commitLogDiskRatio"]) <= 1
+                assert found["commitLogDirCapacity"].startswith("Total : ")
+                assert (await call(send_command())).code == 0
+            finally:
+                answered.set()
 
     run(main())
 

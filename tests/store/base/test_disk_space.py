@@ -7,6 +7,7 @@ from tests.store.rig import opened
 
 from sparrowmq.files import disk
 from sparrowmq.store.base import disk_space
+from sparrowmq.store.base.disk_space import DiskUsage
 
 
 @pytest.mark.parametrize(
@@ -30,9 +31,9 @@ def test_text_names_disk_value_limit_and_next_step() -> None:
     )
 
 
-def test_fullest_disk_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "used_percent", lambda path: {"/a": 10, "/b": 30, "/c": 20}[str(path)])
-    assert disk_space.fullest([Path("/a"), Path("/b"), Path("/c")]) == (Path("/b"), 30)
+def test_fullest_disk_counts() -> None:
+    disks = {Path(name): DiskUsage(percent, 100, 1) for name, percent in (("/a", 10), ("/b", 30), ("/c", 20))}
+    assert disk_space.fullest(disks) == (Path("/b"), 30)
 
 
 def test_store_reports_when_it_is_full_and_when_no_longer(
@@ -46,6 +47,7 @@ def test_store_reports_when_it_is_full_and_when_no_longer(
         store.check_disk()
         store.check_disk()
         assert store.full is not None
+        assert store.used_percent() == 95
         percent = 50
         store.check_disk()
         assert store.full is None
@@ -65,4 +67,5 @@ def test_disk_that_cannot_be_queried_changes_nothing(
         monkeypatch.setattr(disk, "used_percent", broken)
         store.check_disk()
         assert store.full is None
+        assert (store.disks, store.used_percent()) == ({}, 0)
     assert "cannot tell how full" in caplog.text

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.files import disk
 from sparrowmq.protocol.codes import VERSION
 from sparrowmq.store.base.stats import SLOTS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sparrowmq.broker.admin.stats import BrokerStats
     from sparrowmq.core.clock import Clock
     from sparrowmq.core.settings.servers import BrokerSettings
+    from sparrowmq.store.base.disk_space import DiskUsage
     from sparrowmq.store.message_store import MessageStore
 
 VERSION_TEXT: Final = "V5_3_1"
@@ -120,14 +118,15 @@ class RuntimeInfo:
     def _log(self) -> dict[str, str]:
         store = self._store
         log_path = store.settings.commit_log
-        log_ratio, queue_ratio = _ratio(log_path), _ratio(store.settings.root)
+        log_disk = store.disks.get(log_path)
+        log_ratio, queue_ratio = _ratio(log_disk), _ratio(store.disks.get(store.settings.root))
         return {
             "commitLogMinOffset": str(store.min_position),
             "commitLogMaxOffset": str(store.position),
             "commitLogDiskRatio": log_ratio,
             f"commitLogDiskRatio_{log_path}": log_ratio,
             "consumeQueueDiskRatio": queue_ratio,
-            "commitLogDirCapacity": _capacity(log_path),
+            "commitLogDirCapacity": _capacity(log_disk),
             "earliestMessageTimeStamp": str(store.earliest_time()),
             "dispatchBehindBytes": str(store.index.behind),
             "dispatchMaxBuffer": "0",
@@ -160,17 +159,12 @@ class RuntimeInfo:
         return found
 
 
-def _ratio(path: Path) -> str:
+def _ratio(disk: DiskUsage | None) -> str:
     """Disk usage from 0.0 to 1.0; -1 when it is unknown."""
-    try:
-        return str(disk.used_percent(path) / 100)
-    except OSError:
-        return "-1"
+    return "-1" if disk is None else str(disk.percent / 100)
 
 
-def _capacity(path: Path) -> str:
-    try:
-        total, free = disk.room(path)
-    except OSError:
+def _capacity(disk: DiskUsage | None) -> str:
+    if disk is None:
         return "Total : unknown, Free : unknown."
-    return f"Total : {readable(total)}, Free : {readable(free)}."
+    return f"Total : {readable(disk.total)}, Free : {readable(disk.free)}."

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.figures.exposition import Exposition, labels
 from sparrowmq.core.names import TIMER_TOPIC
-from sparrowmq.files import disk
 
 if TYPE_CHECKING:
     from sparrowmq.broker.base.flushing import Flusher
@@ -50,15 +49,12 @@ class StorageFigures:
 
     def _add_log(self, into: Exposition, node: str, label: str) -> None:
         store = self._store
-        try:
-            total, free = disk.room(store.settings.commit_log)
-        except OSError:
-            pass
-        else:
+        disk = store.disks.get(store.settings.commit_log)
+        if disk is not None:
             about = "Used bytes of the disk with the store, as RocketMQ counts it."
-            into.gauge("rocketmq_storage_size_bytes", about).add(label, total - free)
-            into.gauge("sparrow_disk_bytes", "Size of the disk with the commit log.").add(node, total)
-            into.gauge("sparrow_disk_free_bytes", "Free bytes of that disk.").add(node, free)
+            into.gauge("rocketmq_storage_size_bytes", about).add(label, disk.total - disk.free)
+            into.gauge("sparrow_disk_bytes", "Size of the disk with the commit log.").add(node, disk.total)
+            into.gauge("sparrow_disk_free_bytes", "Free bytes of that disk.").add(node, disk.free)
         size = store.position - store.min_position
         into.gauge("sparrow_commit_log_bytes", "Bytes of the commit log.").add(node, size)
         behind = into.gauge("rocketmq_storage_flush_behind_bytes", "Bytes of the log that are not flushed.")

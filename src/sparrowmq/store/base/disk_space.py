@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparrowmq.files import disk
 
@@ -21,6 +22,20 @@ def full_text(path: Path, percent: int, limit: int, was_full: bool) -> str | Non
     )
 
 
-def fullest(paths: list[Path]) -> tuple[Path, int]:
-    """The path on the fullest disk and the used percentage; raises OSError."""
-    return max(((path, disk.used_percent(path)) for path in paths), key=lambda pair: pair[1])
+class DiskUsage(NamedTuple):
+    """The disk of a path: used percentage, size, and bytes that are available to users."""
+
+    percent: int
+    total: int
+    free: int
+
+
+def usage(path: Path) -> DiskUsage:
+    """Ask for the usage of the disk of a path; raises OSError. A disk that hangs does not answer."""
+    return DiskUsage(disk.used_percent(path), *disk.room(path))
+
+
+def fullest(disks: Mapping[Path, DiskUsage]) -> tuple[Path, int]:
+    """The path on the fullest disk and the used percentage."""
+    path = max(disks, key=lambda one: disks[one].percent)
+    return path, disks[path].percent
