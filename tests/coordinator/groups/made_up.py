@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import TypeVar
+
 from tests.support import run
 
 from sparrowmq.broker.members.fence import judge
@@ -18,8 +21,18 @@ from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
 from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy
 
+T = TypeVar("T")
 TIMES = Times(member_lease=8.0, lease=10.0, drain=30.0)
 A, B = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """The result of work in steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 class FakeCluster:

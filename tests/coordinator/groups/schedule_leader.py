@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tests.coordinator.groups.made_up import at_once
 from tests.coordinator.groups.schedule_database import LEADER_LEASE, LostError
 from tests.coordinator.groups.schedule_nodes import CALL_SECONDS, QUEUES, TIMES, Broker, Node
 
 from sparrowmq.coordinator.groups.group_metadata import KeptGroup, MemberRow
-from sparrowmq.coordinator.groups.handover import Fenced, HandOver, Phase
+from sparrowmq.coordinator.groups.handover import Fence, HandOver, Phase
 from sparrowmq.coordinator.groups.initial_state import Start, begin, members_of
 from sparrowmq.coordinator.groups.plan import Candidate, GroupPlan, make_plan
 from sparrowmq.core.grants import Report
@@ -167,7 +168,7 @@ class Leader(Node):
     # Steps
 
     def _step(self, hand: HandOver) -> None:
-        gone = hand.tick(self.clock)
+        gone = at_once(hand.ticking(self.clock))
         self.world.out |= set(gone)
         for name in gone:
             self.candidates.pop(name, None)
@@ -186,7 +187,7 @@ class Leader(Node):
 
     def _planned(self, hand: HandOver, plan: GroupPlan) -> None:
         before = {one.queue: one for one in hand.state().queues}
-        hand.plan(plan, self.clock)
+        at_once(hand.planning(plan, self.clock))
         self.plan = plan
         for one in hand.state().queues:
             old = before.get(one.queue)
@@ -225,7 +226,7 @@ class Leader(Node):
         if not self.leads:
             self._resign()
             return
-        wanted: dict[str, list[Fenced]] = {name: [] for name in self._unclaimed}
+        wanted: dict[str, list[Fence]] = {name: [] for name in self._unclaimed}
         for fence in hand.fences():
             wanted.setdefault(fence.queue.broker_name, []).append(fence)
         if not wanted:
@@ -242,7 +243,7 @@ class Leader(Node):
 
         def fenced(name: str) -> None:
             self._unclaimed.discard(name)
-            hand.fenced(wanted[name])
+            at_once(hand.fencing(wanted[name]))
             self.world.granting(hand.state())
             done(name)
 

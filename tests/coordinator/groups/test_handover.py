@@ -14,12 +14,13 @@ from dataclasses import replace
 
 import pytest
 from tests.conftest import LONG, SHORT
+from tests.coordinator.groups.made_up import at_once
 from tests.coordinator.groups.schedules import outages, simulate
 from tests.support import about
 
 from sparrowmq.coordinator.groups.handover import (
     TRANSITIONS,
-    Fenced,
+    Fence,
     HandOver,
     HandOverEvent,
     HandOverState,
@@ -119,8 +120,8 @@ def started(*members: str) -> HandOver:
 
 
 def granted(hand: HandOver, plan: GroupPlan, now: float = 0.0) -> HandOver:
-    hand.plan(plan, now)
-    hand.fenced(hand.fences())
+    at_once(hand.planning(plan, now))
+    at_once(hand.fencing(hand.fences()))
     assert hand.settled
     return hand
 
@@ -137,12 +138,12 @@ def test_every_pair_of_phase_and_event_is_in_the_table_or_refused(phase: Phase, 
 
 def test_queue_is_granted_only_when_its_broker_has_the_generation() -> None:
     hand = started("p")
-    hand.plan(plan_of(1, a="p", b=None), 0.0)
-    assert hand.fences() == [Fenced(A, "p", 1), Fenced(B, None, 1)]
+    at_once(hand.planning(plan_of(1, a="p", b=None), 0.0))
+    assert hand.fences() == [Fence(A, "p", 1), Fence(B, None, 1)]
     assert hand.orders("p").granted == {}
-    hand.fenced([Fenced(A, "q", 1), Fenced(A, "p", 2), Fenced(MessageQueue("U", "b", 0), "p", 1)])
+    at_once(hand.fencing([Fence(A, "q", 1), Fence(A, "p", 2), Fence(MessageQueue("U", "b", 0), "p", 1)]))
     assert len(hand.fences()) == 2
-    hand.fenced(hand.fences())
+    at_once(hand.fencing(hand.fences()))
     assert hand.orders("p").granted == {A: 1}
     found = hand.find(B)
     assert found is not None
@@ -153,8 +154,11 @@ def test_released_queue_moves_and_others_are_not_affected() -> None:
     hand = granted(started("p", "q"), plan_of(1, a="p", b="p"))
     before = hand.find(B)
     revision = hand.orders("p").revision
-    hand.plan(
-        GroupPlan("g", 2, queues=(PlannedQueue(A, "q", 2, "p", Why.SHARED), plan_of(1, b="p").queues[0])), 1.0
+    at_once(
+        hand.planning(
+            GroupPlan("g", 2, queues=(PlannedQueue(A, "q", 2, "p", Why.SHARED), plan_of(1, b="p").queues[0])),
+            1.0,
+        )
     )
     assert hand.find(B) is before
     orders = hand.orders("p")
@@ -166,8 +170,8 @@ def test_released_queue_moves_and_others_are_not_affected() -> None:
     assert hand.report("p", Report(2, orders.revision, {A: 1}), 2.0), "it was overtaken"
     assert hand.fences() == []
     assert hand.report("p", Report(3, orders.revision, {A: 1}), 3.0)
-    assert hand.fences() == [Fenced(A, "q", 2)]
-    hand.fenced(hand.fences())
+    assert hand.fences() == [Fence(A, "q", 2)]
+    at_once(hand.fencing(hand.fences()))
     assert hand.orders("q").granted == {A: 2}
     assert hand.orders("p").granted == {B: 1}
     assert hand.counts.released == 1
@@ -177,7 +181,7 @@ def keep_reporting(hand: HandOver, member: str, revision: int, seconds: range) -
     """Report every second, and check that nothing moves meanwhile."""
     for second in seconds:
         hand.report(member, Report(second, revision), float(second))
-        assert hand.tick(float(second)) == []
+        assert at_once(hand.ticking(float(second))) == []
         assert hand.fences() == []
 
 
@@ -185,77 +189,77 @@ def keep_reporting(hand: HandOver, member: str, revision: int, seconds: range) -
 def test_member_that_never_drains_is_awaited_only_for_a_limited_time(knows: bool, moves_at: int) -> None:
     hand = granted(started("p"), plan_of(1, a="p"))
     before = hand.orders("p").revision
-    hand.plan(plan_of(2, a="q"), 0.0)
+    at_once(hand.planning(plan_of(2, a="q"), 0.0))
     keep_reporting(hand, "p", hand.orders("p").revision if knows else before, range(1, moves_at))
-    hand.tick(float(moves_at))
-    assert hand.fences() == [Fenced(A, "q", 2)]
+    at_once(hand.ticking(float(moves_at)))
+    assert hand.fences() == [Fence(A, "q", 2)]
     assert hand.counts.drained_too_long == 1
 
 
 def test_silent_member_is_removed_and_its_queues_move() -> None:
     hand = granted(started("p", "q"), plan_of(1, a="p"))
     hand.report("q", Report(1, 0), 9.0)
-    assert hand.tick(9.9) == []
-    assert hand.tick(10.0) == ["p"]
+    assert at_once(hand.ticking(9.9)) == []
+    assert at_once(hand.ticking(10.0)) == ["p"]
     assert hand.members() == ["q"]
     assert not hand.report("p", Report(5, 0), 10.0), "it has to join again"
     with pytest.raises(InvalidStateError, check=about(what="stranger", value="p")):
         hand.orders("p")
-    hand.plan(plan_of(2, a="q"), 10.0)
-    hand.tick(10.0)
-    assert hand.fences() == [Fenced(A, "q", 2)]
+    at_once(hand.planning(plan_of(2, a="q"), 10.0))
+    at_once(hand.ticking(10.0))
+    assert hand.fences() == [Fence(A, "q", 2)]
     assert hand.counts.lease_over == 1
 
 
 def test_member_that_leaves_is_not_awaited() -> None:
     hand = granted(started("p", "q"), plan_of(1, a="p"))
-    hand.plan(plan_of(2, a="q"), 1.0)
+    at_once(hand.planning(plan_of(2, a="q"), 1.0))
     hand.leave("p")
     hand.leave("stranger")
-    assert hand.fences() == [Fenced(A, "q", 2)]
+    assert hand.fences() == [Fence(A, "q", 2)]
 
 
 def test_ids_are_not_reused() -> None:
     hand = granted(started("p"), plan_of(1, a="p"))
     with pytest.raises(InvalidStateError, check=about(what="member", value="p")):
         hand.join("p", 1.0)
-    assert hand.tick(10.0) == ["p"]
+    assert at_once(hand.ticking(10.0)) == ["p"]
     with pytest.raises(InvalidStateError, check=about(what="member", value="p")):
         hand.join("p", 11.0)
 
 
 def test_plan_changed_during_a_handover_is_followed_and_removed_queues_are_closed() -> None:
     hand = granted(started("p", "q", "r"), plan_of(1, a="p", b="p"))
-    hand.plan(plan_of(2, a="q", b="q"), 1.0)
-    hand.plan(plan_of(3, a="r"), 2.0)
+    at_once(hand.planning(plan_of(2, a="q", b="q"), 1.0))
+    at_once(hand.planning(plan_of(3, a="r"), 2.0))
     revoked = hand.orders("p")
     assert revoked.revoked == {A: 1, B: 1}
     hand.report("p", Report(1, revoked.revision, {A: 1, B: 1}), 3.0)
-    assert hand.fences() == [Fenced(A, "r", 3), Fenced(B, None, 3)]
-    hand.plan(plan_of(4, a="q"), 4.0)
-    assert hand.fences() == [Fenced(A, "q", 4), Fenced(B, None, 3)]
-    hand.fenced([Fenced(A, "r", 3), Fenced(B, None, 3)])
+    assert hand.fences() == [Fence(A, "r", 3), Fence(B, None, 3)]
+    at_once(hand.planning(plan_of(4, a="q"), 4.0))
+    assert hand.fences() == [Fence(A, "q", 4), Fence(B, None, 3)]
+    at_once(hand.fencing([Fence(A, "r", 3), Fence(B, None, 3)]))
     assert hand.orders("r").granted == {}
-    hand.fenced(hand.fences())
-    hand.plan(plan_of(4, a="q"), 5.0)
+    at_once(hand.fencing(hand.fences()))
+    at_once(hand.planning(plan_of(4, a="q"), 5.0))
     assert hand.find(B) is None
     assert hand.orders("q").granted == {A: 4}
 
 
 def test_next_leader_continues_and_gives_every_member_a_full_lease() -> None:
     hand = granted(started("p", "q"), plan_of(1, a="p", b="q"))
-    hand.plan(plan_of(2, a="q", b="p"), 1.0)
+    at_once(hand.planning(plan_of(2, a="q", b="p"), 1.0))
     known = hand.orders("p").revision
     hand.report("p", Report(1, known, {A: 1}), 2.0)
     later = HandOver(TIMES, 2, state=hand.state(), now=1000.0)
     assert later.state().members == ("p", "q")
-    assert later.fences() == [Fenced(A, "q", 2)]
+    assert later.fences() == [Fence(A, "q", 2)]
     assert later.orders("q").revision > hand.orders("q").revision
     assert later.orders("q").revoked == {B: 1}
     later.report("q", Report(9, known, {B: 1}), 1001.0)
     assert later.find(B) == hand_of(later, B, Phase.REVOKING), "it was said to the leader before"
-    assert later.tick(1009.9) == []
-    assert later.tick(1010.0) == ["p"]
+    assert at_once(later.ticking(1009.9)) == []
+    assert at_once(later.ticking(1010.0)) == ["p"]
 
 
 def hand_of(hand: HandOver, queue: MessageQueue, phase: Phase) -> QueueHandOver | None:
@@ -300,6 +304,6 @@ def test_generations_and_epochs_only_rise() -> None:
         HandOver(TIMES, 0)
     hand = HandOver(TIMES, 1, state=HandOverState((QueueHandOver(A, Phase.GRANTED, "p", 5, "p", 5),), ("p",)))
     with pytest.raises(InvariantError, check=about(what="generation", value=4, limit=5)):
-        hand.plan(plan_of(4, a="q"), 1.0)
+        at_once(hand.planning(plan_of(4, a="q"), 1.0))
     found = hand.find(A)
     assert found is not None and (found.phase, found.holder) == (Phase.GRANTED, "p")

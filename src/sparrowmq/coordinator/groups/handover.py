@@ -20,9 +20,9 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Final, NewType
 
-from sparrowmq.coordinator.groups.plan import GroupPlan
+from sparrowmq.coordinator.groups.plan import KeptPlan
 from sparrowmq.core.errors import InvalidStateError, InvariantError, SettingsError
 from sparrowmq.core.grants import Orders, Report
 from sparrowmq.core.message import BY_PLACE, MessageQueue
@@ -128,12 +128,16 @@ class QueueHandOver:
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
+class Fence:
     """What a broker is to enforce for a queue."""
 
     queue: MessageQueue
     owner: str | None
     generation: int
+
+
+Fenced = NewType("Fenced", Fence)
+"""A fence that its broker enforces, so that its owner may get the queue. Only `Fencing` makes them."""
 
 
 @dataclass(slots=True)
@@ -305,17 +309,12 @@ class HandOver:
 
     # Plans
 
-    def plan(self, plan: GroupPlan, now: float) -> None:
-        """Start applying a plan; a queue that keeps its owner and generation is not changed.
+    def planning(self, plan: KeptPlan, now: float) -> Generator[None, None, None]:
+        """Start applying a plan; a queue that keeps its owner and generation is not changed. Queues missing
+        from the plan are revoked, and forgotten once no member has them.
 
-        Queues missing from the plan are revoked, and forgotten once no member has them.
-        """
-        for _ in self.planning(plan, now):
-            pass
-
-    def planning(self, plan: GroupPlan, now: float) -> Generator[None, None, None]:
-        """The same in steps, between which members may report, join and leave: each queue is planned
-        separately. Orders sent between two steps have a lower number than later ones.
+        This takes steps, between which members may report, join and leave: each queue is planned separately.
+        Orders sent between two steps have a lower number than later ones.
         """
         wanted = {one.queue: (one.owner, one.generation) for one in plan.queues}
         revision = self._revision + 1
@@ -351,19 +350,10 @@ class HandOver:
 
     # Time
 
-    def tick(self, now: float) -> list[str]:
-        """Release queues whose wait has timed out; return the members whose leases have expired and who are
-        removed.
-        """
-        ticking = self.ticking(now)
-        while True:
-            try:
-                next(ticking)
-            except StopIteration as end:
-                return list(end.value)
-
     def ticking(self, now: float) -> Generator[None, None, list[str]]:
-        """The same in steps, between which members may report, join and leave."""
+        """Release queues whose wait has timed out, in steps as `planning`; return the members whose leases
+        have expired and who are removed.
+        """
         gone = sorted(member for member, session in self._sessions.items() if session.ends <= now)
         for member in gone:
             del self._sessions[member]
@@ -414,10 +404,10 @@ class HandOver:
 
     # Brokers
 
-    def fences(self) -> list[Fenced]:
+    def fences(self) -> list[Fence]:
         """Grants that brokers must enforce before they take effect, sorted by queue."""
         return [
-            Fenced(queue, self._queues[queue].target, self._queues[queue].target_generation)
+            Fence(queue, self._queues[queue].target, self._queues[queue].target_generation)
             for queue in sorted(self._in[Phase.FENCING], key=BY_PLACE)
         ]
 
@@ -434,15 +424,10 @@ class HandOver:
                 found.append(QueueGrant(*place, generation, owner or ""))
         return found
 
-    def fenced(self, done: Iterable[Fenced]) -> None:
-        """Brokers now durably enforce these grants. A queue that was planned differently in the meantime
-        waits for its own grant.
-        """
-        for _ in self.fencing(done):
-            pass
-
     def fencing(self, done: Iterable[Fenced]) -> Generator[None, None, None]:
-        """The same in steps, between which members may report, join and leave."""
+        """Brokers now durably enforce these grants: queues get their owners, in steps as `planning`. A queue
+        that was planned differently in the meantime waits for its own grant.
+        """
         for number, fence in enumerate(done, 1):
             if number % STEP_QUEUES == 0:
                 yield

@@ -348,9 +348,9 @@ class GroupLeader:
         rules, members = self.rules, self._members
         queues = await self._subscribed.queues(members.topics.values())
         before = self.plan
-        plan = await self._planned(queues, rules, before)
+        made = await self._planned(queues, rules, before)
+        plan = await self._keeping.plan(made, rules, members, self.numbers)
         if plan.generation != before.generation:
-            await self._keeping.plan(plan, rules, members, self.numbers)
             self.plans += 1
             log.info("group %s: generation %d, %d queues move", self.group, plan.generation, len(plan.moved))
         self.plan = plan

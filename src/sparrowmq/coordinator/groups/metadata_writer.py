@@ -23,7 +23,7 @@ from sparrowmq.coordinator.groups.group_metadata import (
 )
 from sparrowmq.coordinator.groups.handover import HandOver
 from sparrowmq.coordinator.groups.initial_state import Members, Start, Terms
-from sparrowmq.coordinator.groups.plan import AdmissionRules, GroupPlan
+from sparrowmq.coordinator.groups.plan import AdmissionRules, GroupPlan, KeptPlan
 from sparrowmq.core.errors import DatabaseError, LeaseLostError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.transport.occasional import OccasionalLog
@@ -65,10 +65,15 @@ class MetadataWriter:
         """The longest lease that may still run; a lease replaced by a shorter one counts until its end."""
         return round((usual if longest <= usual else max(longest, self._kept.group.lease_ms / 1000)) * 1000)
 
-    async def plan(self, plan: GroupPlan, rules: AdmissionRules, members: Members, numbers: GroupRow) -> None:
-        """Save a plan in the ledger before it is sent. Raises `DatabaseError`, `LeaseLostError`."""
+    async def plan(
+        self, plan: GroupPlan, rules: AdmissionRules, members: Members, numbers: GroupRow
+    ) -> KeptPlan:
+        """Save a new plan in the ledger. Raises `DatabaseError`, `LeaseLostError`."""
+        before, reasons = self._planned, self._reasons
+        if plan.generation == before[0].generation:
+            return KeptPlan(plan)
         if self._ledger is not None:
-            rows, before, reasons = _rows(members, plan), self._planned, self._reasons
+            rows = _rows(members, plan)
 
             def told() -> tuple[PlanRow, dict[MessageQueue, str]]:
                 return plan_row(plan, before[0], rules != before[1]), reasons_after(plan, reasons)
@@ -77,6 +82,7 @@ class MetadataWriter:
             group = replace(numbers, generation=plan.generation, settled=False)
             await self._write(self._ledger, KeptGroup(group, rows, self._kept.queues), made)
         self._planned = plan, rules
+        return KeptPlan(plan)
 
     async def note(self, hand: HandOver, plan: GroupPlan, members: Members, numbers: GroupRow) -> str:
         """Save the current state of queues and members if it has changed. An unavailable database delays

@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
+from typing import Final, NewType
 
 from sortedcontainers import SortedList
 
@@ -149,6 +149,10 @@ class GroupPlan:
     def of(self, client_id: str) -> list[MessageQueue]:
         """The queues of a member."""
         return [one.queue for one in self.queues if one.owner == client_id]
+
+
+KeptPlan = NewType("KeptPlan", GroupPlan)
+"""A plan that the ledger has, so that members may be told. Only `MetadataWriter` makes them."""
 
 
 def observed(group: str, owners: Mapping[MessageQueue, str]) -> GroupPlan:
