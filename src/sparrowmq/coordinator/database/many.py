@@ -13,17 +13,17 @@ Rows = Sequence[Mapping[str, Any]]
 """Values by column, the same columns in each."""
 
 
-def insert_all(connection: Connection, table: Table, rows: Rows) -> None:
-    """Insert all rows."""
+def insert_all(connection: Connection, table: Table, rows: Rows, **same: Any) -> None:
+    """Insert all rows; `same` are values of the database for every row, like its time."""
     if rows:
-        connection.execute(insert(table), rows)
+        connection.execute(insert(table).values(**same), rows)
 
 
-def update_all(connection: Connection, table: Table, keys: Sequence[str], rows: Rows) -> None:
+def update_all(connection: Connection, table: Table, keys: Sequence[str], rows: Rows, **same: Any) -> None:
     """Update the rows identified by `keys`, columns that each row has besides its new values."""
     if rows:
         mine = [table.c[key] == bindparam(f"key_{key}") for key in keys]
-        connection.execute(update(table).where(*mine), [_named(row, keys) for row in rows])
+        connection.execute(update(table).where(*mine).values(**same), [_named(row, keys) for row in rows])
 
 
 def delete_all(connection: Connection, table: Table, keys: Sequence[str], rows: Rows) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.database.many import delete_all, insert_all, update_all
 from sparrowmq.coordinator.database.tables import (
     managed_group,
     managed_member,
@@ -36,6 +37,9 @@ from sparrowmq.core.message import MessageQueue
 PAGE_MAX: Final = 500
 PLANS_KEPT: Final = 1000
 """Plans of one group that are always kept; the audit clean-up deletes others."""
+_MEMBER: Final = ("group_name", "member")
+_QUEUE: Final = ("group_name", "topic", "broker", "queue_id")
+"""Keys of the tables."""
 PROBLEM_CHARS: Final = 500
 WHY_CHARS: Final = 1000
 
@@ -106,15 +110,11 @@ def save(
     _save_group(connection, group, before.group, after.group, is_planned=plan is not None)
     written, gone = changed_rows(before.members, after.members)
     new = [name for name in written if name not in before.members]
-    _delete(connection, managed_member, [{"group_name": group, "member": name} for name in gone])
-    _insert(
-        connection,
-        managed_member,
-        [_member_values(group, name, written[name]) for name in new],
-        joined_at=now_ms(),
-    )
+    delete_all(connection, managed_member, _MEMBER, [{"group_name": group, "member": name} for name in gone])
+    rows = [_member_values(group, name, written[name]) for name in new]
+    insert_all(connection, managed_member, rows, joined_at=now_ms())
     known = [_member_values(group, name, row) for name, row in written.items() if name in before.members]
-    _update(connection, managed_member, ("group_name", "member"), known)
+    update_all(connection, managed_member, _MEMBER, known)
     _save_queues(connection, group, before, after)
     if plan is not None:
         # committed, but the answer was lost: the plan was never sent
@@ -142,7 +142,7 @@ def _save_group(
 
 def _save_queues(connection: Connection, group: str, before: KeptGroup, after: KeptGroup) -> None:
     written, gone = changed_rows(before.queues, after.queues)
-    _delete(connection, managed_queue, [_queue_key(group, queue) for queue in gone])
+    delete_all(connection, managed_queue, _QUEUE, [_queue_key(group, queue) for queue in gone])
     fresh, moved, others = [], [], []
     for queue, row in written.items():
         values = _queue_key(group, queue) | asdict(row) | {"why": row.why[:WHY_CHARS]}
@@ -153,10 +153,9 @@ def _save_queues(connection: Connection, group: str, before: KeptGroup, after: K
             moved.append(values)
         else:
             others.append(values)
-    _insert(connection, managed_queue, fresh, since=now_ms())
-    keys = ("group_name", "topic", "broker", "queue_id")
-    _update(connection, managed_queue, keys, moved, since=now_ms())
-    _update(connection, managed_queue, keys, others)
+    insert_all(connection, managed_queue, fresh, since=now_ms())
+    update_all(connection, managed_queue, _QUEUE, moved, since=now_ms())
+    update_all(connection, managed_queue, _QUEUE, others)
 
 
 def _add_plan(connection: Connection, group: str, epoch: int, plan: PlanRow) -> None:
@@ -183,18 +182,13 @@ def see(connection: Connection, found: Mapping[str, tuple[Mapping[str, SeenMembe
     """Write the members' reports, one row per group."""
     rows = [
         {
-            "b_name": group,
+            "name": group,
             "seen": json.dumps({name: list(asdict(one).values()) for name, one in members.items()}),
             "problem": problem[:PROBLEM_CHARS],
         }
         for group, (members, problem) in found.items()
     ]
-    query = (
-        update(managed_group)
-        .where(managed_group.c.name == bindparam("b_name"))
-        .values(seen=bindparam("seen"), problem=bindparam("problem"), seen_at=now_ms())
-    )
-    connection.execute(query, rows)
+    update_all(connection, managed_group, ("name",), rows, seen_at=now_ms())
 
 
 def _member_values(group: str, name: str, row: MemberRow) -> dict[str, Any]:
@@ -210,36 +204,7 @@ def _member_values(group: str, name: str, row: MemberRow) -> dict[str, Any]:
 
 
 def _queue_key(group: str, queue: MessageQueue) -> dict[str, Any]:
-    return {
-        "group_name": group,
-        "topic": queue.topic,
-        "broker": queue.broker_name,
-        "queue_id": queue.queue_id,
-    }
-
-
-def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]], **times: Any) -> None:
-    if rows:
-        values: dict[str, Any] = {name: bindparam(name) for name in rows[0]}
-        connection.execute(insert(table).values(**values, **times), rows)
-
-
-def _update(
-    connection: Connection, table: Table, keys: tuple[str, ...], rows: list[dict[str, Any]], **times: Any
-) -> None:
-    """Update rows by their keys; a column's own name cannot be bound in an update's condition."""
-    if not rows:
-        return
-    query = update(table).where(*(table.c[name] == bindparam(f"b_{name}") for name in keys))
-    values: dict[str, Any] = {name: bindparam(name) for name in rows[0] if name not in keys}
-    bound = [{f"b_{name}" if name in keys else name: value for name, value in row.items()} for row in rows]
-    connection.execute(query.values(**values, **times), bound)
-
-
-def _delete(connection: Connection, table: Table, keys: list[dict[str, Any]]) -> None:
-    if keys:
-        query = delete(table).where(*(table.c[name] == bindparam(f"b_{name}") for name in keys[0]))
-        connection.execute(query, [{f"b_{name}": value for name, value in key.items()} for key in keys])
+    return dict(zip(_QUEUE, (group, queue.topic, queue.broker_name, queue.queue_id), strict=True))
 
 
 # What people read
