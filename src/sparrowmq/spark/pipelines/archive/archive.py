@@ -21,7 +21,7 @@ from sparrowmq.spark.pipelines.archive.settings import DEFAULT_COLUMNS as DEFAUL
 from sparrowmq.spark.pipelines.archive.settings import ArchiveSettings as ArchiveSettings
 from sparrowmq.spark.pipelines.archive.settings import bad_rows_of as bad_rows_of
 from sparrowmq.spark.pipelines.common import reading
-from sparrowmq.spark.pipelines.common.queries import run_batches
+from sparrowmq.spark.pipelines.common.queries import run_batches, stream_options
 from sparrowmq.spark.pipelines.common.watch import Progress, Watch
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ def archive(spark: SparkSession, settings: ArchiveSettings, watch: Watch | None 
         job.prepare()
         job.report()
         watch.waiting(sum(map(len, waiting(settings, job.ledger))))
+        options = stream_options(settings, store.checkpoint, job.ledger.ends())
         run_batches(
-            reading.stream(spark, job.stream_options(), settings.read_schema),
+            reading.stream(spark, options, settings.read_schema),
             job.write,
             watch,
             name=f"archive {store.name}",

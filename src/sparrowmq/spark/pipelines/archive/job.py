@@ -4,7 +4,6 @@ brokers.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -16,10 +15,8 @@ from typing import TYPE_CHECKING
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.spark.bodies.bad_rows import BadRowsCount
 from sparrowmq.spark.offsets.losses import GoneQueue, UnreadLoss
-from sparrowmq.spark.offsets.offsets import Span, to_tree
+from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options.table import ReadOptions
-from sparrowmq.spark.options.values import EARLIEST_OFFSET
-from sparrowmq.spark.options.versions import limits
 from sparrowmq.spark.pipelines.archive import rows as archive_rows
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveError, evolve
 from sparrowmq.spark.pipelines.archive.location import Draft, Store
@@ -84,23 +81,6 @@ class ArchiveJob:
             log.warning(
                 "retention of messages of %s is not secured yet: %r", sorted(there - self._held), error
             )
-
-    def stream_options(self) -> dict[str, str]:
-        """Options of the stream; without a checkpoint it starts where the archive ends."""
-        settings = self._settings
-        options = settings.source_options
-        if limits is not None:
-            options["maxOffsetsPerTrigger"] = str(settings.batch_rows)
-        else:
-            log.warning("this Spark does not limit micro-batches: batch_rows has no effect before Spark 4.2")
-        options["startingOffsets"] = settings.start
-        if self.ledger.units and not self._store.checkpoint.has_batches:
-            ends = self.ledger.ends()
-            reading.check_retired(settings.source_options, ends)
-            queues = reading.queues_of(settings.source_options).ends
-            place = {queue: ends.get(queue, EARLIEST_OFFSET) for queue in queues}
-            options["startingOffsets"] = json.dumps(to_tree(place))
-        return options
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Archive one micro-batch; does nothing if it is already in the archive."""

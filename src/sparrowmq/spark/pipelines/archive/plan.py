@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final
 
 from sparrowmq.spark.offsets.offsets import Span
-from sparrowmq.spark.options.values import EARLIEST
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger, rounds
 from sparrowmq.spark.pipelines.archive.settings import ArchiveSettings
 from sparrowmq.spark.pipelines.common import reading
@@ -64,13 +63,7 @@ def _count(batches: int) -> str:
 
 def waiting(settings: ArchiveSettings, ledger: ArchiveLedger) -> list[Span]:
     """The stored offsets that a run would archive."""
-    found, ends = reading.queues_of(settings.source_options), ledger.ends()
-    begin = found.firsts if settings.start == EARLIEST or ledger.units else found.ends
-    spans = [
-        Span(queue, max(ends.get(queue, begin[queue]), found.firsts[queue]), end)
-        for queue, end in found.ends.items()
-    ]
-    return sorted(span for span in spans if span.start < span.end)
+    return reading.unread(settings, ledger.ends(), reading.queues_of(settings.source_options))
 
 
 def missing(

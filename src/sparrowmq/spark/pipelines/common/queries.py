@@ -6,10 +6,12 @@ function is raised unchanged; from other errors, the text of SparrowMQ's error i
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path, PurePath
@@ -21,12 +23,21 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.metrics.progress import lag
+from sparrowmq.spark.offsets.offsets import to_tree
+from sparrowmq.spark.options.values import EARLIEST_OFFSET
+from sparrowmq.spark.options.versions import limits
+from sparrowmq.spark.pipelines.common import reading
+from sparrowmq.spark.pipelines.common.checkpoints import QueryCheckpoint
+from sparrowmq.spark.pipelines.common.source import FollowedSource
 from sparrowmq.spark.pipelines.common.watch import Watch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("sparrowmq.spark")
 
 LOOK_SECONDS: Final = 0.2
 """Interval at which the query is checked."""
@@ -114,6 +125,23 @@ def nothing() -> None:
 def query_name(name: str, checkpoint: str | Path) -> str:
     """A query's name, unique in a session: two pipelines of one name have different checkpoints."""
     return f"{name} ({blake2b(str(checkpoint).encode(), digest_size=4).hexdigest()})"
+
+
+def stream_options(
+    source: FollowedSource, checkpoint: QueryCheckpoint, done: Mapping[MessageQueue, int]
+) -> dict[str, str]:
+    """Options of the stream; without a checkpoint it continues where the pipeline has `done` each queue."""
+    options = {**source.source_options, "startingOffsets": source.start}
+    if limits is not None:
+        options["maxOffsetsPerTrigger"] = str(source.batch_rows)
+    else:
+        log.warning("this Spark does not limit micro-batches: batch_rows has no effect before Spark 4.2")
+    if done and not checkpoint.has_batches:
+        reading.check_retired(source.source_options, done)
+        queues = reading.queues_of(source.source_options).ends
+        place = {queue: done.get(queue, EARLIEST_OFFSET) for queue in queues}
+        options["startingOffsets"] = json.dumps(to_tree(place))
+    return options
 
 
 def run_batches(

@@ -18,6 +18,7 @@ from sparrowmq.spark.offsets.losses import UnreadLoss
 from sparrowmq.spark.offsets.offsets import Span, to_tree
 from sparrowmq.spark.options.table import ReadOptions, Use, connection_options
 from sparrowmq.spark.options.values import EARLIEST
+from sparrowmq.spark.pipelines.common.source import FollowedSource
 from sparrowmq.spark.read.driver import Driver
 from sparrowmq.spark.read.lookup import Found, Lookup
 from sparrowmq.spark.read.missing import Absence, MissingQueue, gone
@@ -71,6 +72,16 @@ def queues_of(options: Mapping[str, str]) -> UnreadQueues:
         return UnreadQueues(await lookup.firsts(queues), await lookup.ends(queues))
 
     return Driver(parsed)(lambda lookup: lookup.retried(lambda: ask(lookup)), ASK_SECONDS)
+
+
+def unread(source: FollowedSource, done: Mapping[MessageQueue, int], found: UnreadQueues) -> list[Span]:
+    """What a run would read that has read each queue up to `done`."""
+    begin = found.firsts if source.start == EARLIEST or done else found.ends
+    spans = [
+        Span(queue, max(done.get(queue, begin[queue]), found.firsts[queue]), end)
+        for queue, end in found.ends.items()
+    ]
+    return sorted(span for span in spans if span.start < span.end)
 
 
 def without_lost(options: Mapping[str, str], spans: Iterable[Span]) -> list[Span]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections import Counter
@@ -15,9 +14,10 @@ from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.loops.event_loop import loop_thread
 from sparrowmq.spark.cluster.faults import Occasionally
-from sparrowmq.spark.offsets.offsets import Span, to_tree
-from sparrowmq.spark.options.values import EARLIEST, EARLIEST_OFFSET
+from sparrowmq.spark.offsets.offsets import Span
+from sparrowmq.spark.options.values import EARLIEST
 from sparrowmq.spark.pipelines.common import reading
+from sparrowmq.spark.pipelines.common.queries import stream_options
 from sparrowmq.spark.pipelines.common.watch import TopicLag, Watch
 from sparrowmq.spark.pipelines.mirror import queue_map
 from sparrowmq.spark.pipelines.mirror import rows as mirror_rows
@@ -88,14 +88,7 @@ class MirrorJob:
 
     def stream_options(self) -> dict[str, str]:
         """Options of the stream; without a checkpoint it starts at the state's end."""
-        settings, state = self._settings, self._state
-        options = {**settings.source_options, "maxOffsetsPerTrigger": str(settings.batch_rows)}
-        options["startingOffsets"] = settings.start
-        if state.done and not self._home.checkpoint.has_batches:
-            reading.check_retired(settings.source_options, state.done)
-            place = {queue: state.done.get(queue, EARLIEST_OFFSET) for queue in self._firsts}
-            options["startingOffsets"] = json.dumps(to_tree(place))
-        return options
+        return stream_options(self._settings, self._home.checkpoint, self._state.done)
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; does nothing if it is already mirrored."""

@@ -16,7 +16,7 @@ from sparrowmq.spark.pipelines.common.watch import Progress, Watch
 from sparrowmq.spark.pipelines.mirror import rows as mirror_rows
 from sparrowmq.spark.pipelines.mirror.directory import MirrorDirectory
 from sparrowmq.spark.pipelines.mirror.job import MirrorJob, shaped
-from sparrowmq.spark.pipelines.mirror.plan import NAME, waiting
+from sparrowmq.spark.pipelines.mirror.plan import NAME
 from sparrowmq.spark.pipelines.mirror.plan import plan_mirror as plan_mirror
 from sparrowmq.spark.pipelines.mirror.settings import MirrorSettings as MirrorSettings
 
@@ -32,7 +32,7 @@ def dry_run_mirror(spark: SparkSession, settings: MirrorSettings) -> int:
     """
     state = MirrorDirectory(settings.directory).load(settings.source, settings.target)
     found = reading.queues_of(settings.source_options)
-    spans = waiting(settings, state, found)
+    spans = reading.unread(settings, state.done, found)
     if not spans:
         return 0
     frame = reading.batch(spark, reading.assigned(settings.source_options, spans), mirror_rows.SCHEMA)

@@ -7,9 +7,7 @@ from typing import Final
 
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.loops.event_loop import loop_thread
-from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options.table import WriteOptions
-from sparrowmq.spark.options.values import EARLIEST
 from sparrowmq.spark.pipelines.common import reading
 from sparrowmq.spark.pipelines.common.steps import Plan, Step, offsets
 from sparrowmq.spark.pipelines.mirror.clusters import Side, check_sides
@@ -33,7 +31,7 @@ def plan_mirror(settings: MirrorSettings) -> Plan:
     state = home.load(settings.source, settings.target)
     source, target = checked_sides(settings)
     found = reading.queues_of(settings.source_options)
-    spans = waiting(settings, state, found)
+    spans = reading.unread(settings, state.done, found)
     steps = []
     for topic in sorted({queue.topic for queue in found.ends}):
         there = loop_thread().run(target.writable(topic))
@@ -69,16 +67,6 @@ def _topic_steps(
         return []
     action = "grow" if there else "create"
     return [Step(action, f"{topic} at {settings.target}", {"queues": f"{len(there)} now, {wanted} then"})]
-
-
-def waiting(settings: MirrorSettings, state: MirrorState, found: reading.UnreadQueues) -> list[Span]:
-    """The stored messages that a run would mirror."""
-    begin = found.firsts if settings.start == EARLIEST or state.done else found.ends
-    spans = [
-        Span(queue, max(state.done.get(queue, begin[queue]), found.firsts[queue]), end)
-        for queue, end in found.ends.items()
-    ]
-    return sorted(span for span in spans if span.start < span.end)
 
 
 def promise(settings: MirrorSettings, topics: Iterable[str]) -> str:
