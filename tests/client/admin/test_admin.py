@@ -165,6 +165,10 @@ def test_invalid_topics_are_refused() -> None:
         for name in ("a b", "TBW102", "rmq_sys_x", ""):
             with pytest.raises(InvalidNameError):
                 await admin.topics.create(name)
+            with pytest.raises(InvalidNameError):
+                await admin.topics.delete(name)
+        with pytest.raises(InvalidNameError, match="must be text, not NoneType"):
+            await admin.topics.delete(None)  # type: ignore[arg-type]
         with pytest.raises(SettingsError, check=about(setting="queues", value=0, limit=1)):
             await admin.topics.create("New", 0)
         with pytest.raises(SettingsError, check=about(setting="perm", value=8, limit=7)):

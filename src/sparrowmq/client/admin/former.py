@@ -43,7 +43,9 @@ FORMER: Final[Mapping[str, str]] = {
     for part, names in _NAMES.items()
     for former, _, now in (name.partition("=") for name in names.split())
 }
-"""Former name to part and name. `dead_letters`, `holds` and `users` are parts now: see `former_call`."""
+"""Former name to part and name."""
+_CALLED: Final = {"DeadLetterAdmin": "dead_letters", "HoldAdmin": "holds", "UserAdmin": "users"}
+"""Parts whose names were calls before, by class."""
 
 
 def former_name(admin: object, name: str) -> Any:
@@ -58,5 +60,9 @@ def former_name(admin: object, name: str) -> Any:
 
 def former_call(part: Any, *args: Any, **options: Any) -> Any:
     """`admin.dead_letters(…)`, `admin.holds()` and `admin.users(…)`, with a warning."""
-    warnings.warn(f"{type(part).__name__}(…) is now its method list(…)", DeprecationWarning, stacklevel=2)
+    kind = type(part).__name__
+    if kind not in _CALLED:
+        raise TypeError(f"{kind!r} object is not callable")
+    name = _CALLED[kind]
+    warnings.warn(f"admin.{name}(…) is now admin.{name}.list(…)", DeprecationWarning, stacklevel=2)
     return part.list(*args, **options)

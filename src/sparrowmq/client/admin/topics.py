@@ -182,6 +182,7 @@ class TopicAdmin(AdminPart):
         Raises `InvalidNameError` for reserved names and `NoRouteError` for unknown ones.
         """
         instance = self._calls.running()
+        check_topic(name)
         if is_system_topic(name):
             raise InvalidNameError(f"the topic {name!r} is RocketMQ's own and cannot be deleted")
         route = await self._calls.route(name)
