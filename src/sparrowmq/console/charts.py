@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 from sparrowmq.console import shown
@@ -109,12 +109,13 @@ def chart(key: str, series: Sequence[dict[str, Any]], found: dict[str, Any]) -> 
     peaks.
     """
     kind = KINDS[series[0]["figure"]] if series else "number"
-    lines, step = [], 1
-    for one in series:
-        values = [UNKNOWN if value is None else float(value) for value in one["values"]]
+    lines = [(one, [UNKNOWN if value is None else value for value in one["values"]]) for one in series]
+    if len(lines) > LINES_MAX:
+        lines = sorted(lines, key=lambda line: -_peak(line[1]))[:LINES_MAX]
+    chosen, step = [], 1
+    for one, values in lines:
         points, step = coarser(Figure(one["figure"]), values, POINTS_MAX)
-        lines.append((one, points))
-    chosen = sorted(lines, key=lambda line: -_peak(line[1]))[:LINES_MAX] if len(lines) > LINES_MAX else lines
+        chosen.append((one, points))
     step_ms, end_ms = found["step_ms"] * step, found["end_ms"]
     count = len(chosen[0][1]) if chosen else 0
     top, ticks = scale(max((_peak(points) for _, points in chosen), default=0.0), kind)
@@ -129,7 +130,7 @@ def chart(key: str, series: Sequence[dict[str, Any]], found: dict[str, Any]) -> 
     form = "day" if span > 2 * DAY_MS else "time"
     return Chart(
         key, kind, drawn, [(_y(value, top), said(kind, value) or "") for value in ticks],
-        _times(times, span, form), rows, form, len(lines) - len(chosen),
+        _times(times, span, form), rows, form, len(series) - len(chosen),
     )  # fmt: skip
 
 
@@ -170,7 +171,8 @@ def _days(peak: float) -> float:
 
 
 def _peak(points: Sequence[float]) -> float:
-    return max((value for value in points if value == value), default=0.0)
+    """The highest value, at least 0. An unknown one is never the highest: comparisons with NaN are false."""
+    return max(chain((0.0,), points))
 
 
 def _line(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.console import charts
 from sparrowmq.console.charts import (
     BOTTOM,
     HEIGHT,
@@ -18,6 +19,7 @@ from sparrowmq.console.charts import (
     said,
     scale,
 )
+from sparrowmq.coordinator.history.grains import Figure, coarser
 
 HOUR = {"step_ms": 10_000, "end_ms": 1_795_330_800_000}
 
@@ -49,6 +51,20 @@ def test_lines_have_different_dashes_and_marks_and_too_many_are_not_drawn() -> N
     assert [line.name for line in found.lines] == ["q8", "q7", "q6", "q5", "q4", "q3"]
     assert len({line.shape for line in found.lines}) == LINES_MAX == len(SHAPES)
     assert found.left_out == 3
+
+
+def test_lines_that_are_not_drawn_are_not_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group may have many queues, each with a value for every quarter of an hour."""
+    reduced = list[list[float]]()
+
+    def counted(figure: Figure, values: list[float], most: int) -> tuple[list[float], int]:
+        reduced.append(values)
+        return coarser(figure, values, most)
+
+    monkeypatch.setattr(charts, "coarser", counted)
+    found = drawn(*([None, float(place)] for place in range(64)))
+    assert len(reduced) == LINES_MAX and found.left_out == 64 - LINES_MAX
+    assert [row for _, row in found.rows][1] == ["63", "62", "61", "60", "59", "58"]
 
 
 def test_marks_of_overlapping_lines_are_at_different_points() -> None:

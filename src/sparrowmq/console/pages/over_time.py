@@ -50,7 +50,7 @@ async def topic(visit: Visit) -> Values:
 
 async def group(visit: Visit) -> Values:
     """A group's lag, its age, and the lag by queue."""
-    found = await visit.call(history.group_history, visit.named("group"), visit.caller, asked_range(visit))
+    found = await visit.call(history.group_figures, visit.named("group"), visit.caller, asked_range(visit))
     return _values(visit, found, GROUP)
 
 
