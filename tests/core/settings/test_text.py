@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 from tests.support import about
 
@@ -9,6 +12,7 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.rows import table
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.core.settings.text import (
+    OWN_LABELS,
     REQUEST_BYTES_MAX,
     environment_name,
     parse_assignments,
@@ -21,6 +25,8 @@ from sparrowmq.core.settings.text import (
     request_text,
     without_secrets,
 )
+
+PACKAGE = Path(__file__).parents[3] / "src" / "sparrowmq"
 
 
 @pytest.mark.parametrize(
@@ -144,6 +150,19 @@ def test_labels_of_metrics_are_parsed() -> None:
     for wrong in ("zone", "zone:", ":a", "a-b:c", "topic:x", "__name__:x"):
         with pytest.raises(SettingsError, check=about(setting="metricsLabel", value=wrong)):
             parse_labels(wrong)
+
+
+def test_labels_of_metrics_are_not_free_for_others() -> None:
+    """A series with a label twice makes Prometheus refuse the whole scrape."""
+    calls = [
+        node
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] != "spark"  # it uses Prometheus' own library
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "labels"
+    ]
+    found = {word.arg for call in calls for word in call.keywords if word.arg is not None}
+    assert {"topic", "method", "service"} <= found <= OWN_LABELS
 
 
 def test_levels_of_loggers_are_parsed() -> None:

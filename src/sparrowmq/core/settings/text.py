@@ -30,9 +30,10 @@ OWN_LABELS: Final = frozenset(
     {"cluster", "node_type", "node_id", "topic", "consumer_group", "message_type", "is_system", "is_retry"}
     | {"language", "version", "consume_mode", "protocol_type", "processor", "bound", "level", "metric", "le"}
     | {"storage_type", "storage_medium", "timer_bound_s", "request_code", "response_code", "result"}
-    | {"is_long_polling", "instance", "job"}
+    | {"is_long_polling", "queue_id", "slave", "proxy_mode", "method", "code", "service", "outcome", "end"}
+    | {"instance", "job"}
 )
-"""Labels of metrics with a special meaning."""
+"""Labels that metrics of any server have of their own, or Prometheus adds: a series has each label once."""
 
 
 def _unescape(text: str) -> str:
