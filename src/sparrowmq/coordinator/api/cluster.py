@@ -224,11 +224,14 @@ async def put_topic(topic: str, body: TopicChange, who: Who) -> Answer:
     admin = await explores.admin()
 
     async def act() -> None:
-        count, both = (queues, None) if new else (None, queues)  # `queues` alone takes none away
-        work = admin.topics.create(
-            topic, count, read_queues=both, write_queues=both, perm=perm, cluster=body.cluster
-        )
-        await asked(work)
+        where = body.cluster
+        if new:
+            await asked(admin.topics.create(topic, queues=queues, perm=perm, cluster=where))
+        else:  # `queues` alone takes none away
+            change = admin.topics.create(
+                topic, read_queues=queues, write_queues=queues, perm=perm, cluster=where
+            )
+            await asked(change)
 
     action = "topic.create" if configs is None else "topic.change"
     await carry_out(who, Change(action, thing, before, after, reason=body.reason), act)
