@@ -21,6 +21,7 @@ from tests.pages import ROOT, Page, Program, pages
 from tests.reader import addressed, environment_of_a_reader
 from tests.support import run
 
+from sparrowmq.aio import Admin
 from sparrowmq.broker.access.rights import RIGHTS
 from sparrowmq.cli.main import app
 from sparrowmq.client.base.settings import ClientSettings, ConsumerSettings, ProducerSettings, PullSettings
@@ -554,3 +555,18 @@ def test_what_attackers_may_try_is_tested() -> None:
             source = (ROOT / path).read_text()
             for one in inside:
                 assert re.search(rf"^ *(?:async )?(?:def|class) {one}\b", source, re.MULTILINE), name
+
+
+def test_every_change_is_told_once() -> None:
+    """Lines that were changed on two sides must not both stay."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    entries = [" ".join(one.split()) for one in re.split(r"\n(?=- |\n|#)", text)]
+    beginnings = [one[:60] for one in entries if one.startswith("- ")]
+    assert sorted({one for one in beginnings if beginnings.count(one) > 1}) == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, Page(ROOT / "CHANGELOG.md")], ids=str)
+def test_calls_of_admin_have_their_names(page: Page) -> None:
+    """Former names, such as `Admin.create_topic`, work with a warning only."""
+    parts = vars(Admin("127.0.0.1:1"))
+    assert sorted({name for name in re.findall(r"\bAdmin\.(\w+)", page.text) if name not in parts}) == []
