@@ -22,6 +22,7 @@ from sparrowmq.aio import Producer, PullConsumer
 from sparrowmq.broker.base.internal_store import InnerMessage
 from sparrowmq.broker.housekeeping.unread import UnreadSpan
 from sparrowmq.broker.operated import OperatedBroker
+from sparrowmq.broker.tables.clients import ConnectedMember, ConsumerGroup
 from sparrowmq.broker.transactions import check_back
 from sparrowmq.broker.transactions.end_transaction import BOUNDS_SECONDS
 from sparrowmq.core.errors import StoreError
@@ -30,7 +31,13 @@ from sparrowmq.core.figures.histogram import Histogram
 from sparrowmq.core.names import TIMER_TOPIC
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.core.stalls import StallBook
-from sparrowmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from sparrowmq.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command, FrameReader, encode
 from sparrowmq.protocol.hot import decode_pull
@@ -328,7 +335,15 @@ def steps_of_the_loop(rig: Rig) -> int:
     return found
 
 
+CONSUMES = (
+    ConsumeType.CONSUME_PASSIVELY,
+    MessageModel.CLUSTERING,
+    ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+)
+
+
 def test_topics_and_groups_take_no_step_of_the_loop(rig: Rig) -> None:
+    client: Any = FakeConnection()
     steps_of_the_loop(rig)
     alone = steps_of_the_loop(rig)
     for at in range(300):
@@ -341,7 +356,13 @@ def test_topics_and_groups_take_no_step_of_the_loop(rig: Rig) -> None:
         rig.offsets.commit(f"topic-{at}", "g", 0, 0)
         rig.parts.pop.in_flight.handed_out(f"topic-{at}", "g", 0, 1, 1 << 60, 0)
         rig.parts.upkeep.unread.by_pair[f"topic-{at}", "g"] = UnreadSpan(1)
-    assert steps_of_the_loop(rig) == alone, "neither do those that wait, are handed out, or were lost"
+        rig.clients.add_producer(f"p{at}", client, ConnectedMember("c", "JAVA", 399, 0.0))
+        group = ConsumerGroup(f"g{at}", *CONSUMES, {})
+        rig.clients.add_consumer(group, client, ConnectedMember("c", "JAVA", 399, 0.0))
+    assert steps_of_the_loop(rig) == alone, (
+        "neither do members, and messages that wait, are out, or were lost"
+    )
+    assert len(figures(rig)["rocketmq_consumer_connections"]) == 300
     assert figures(rig)["rocketmq_consumer_lag_messages"][LAG.replace("TopicTest", "topic-0")] == 2
 
 

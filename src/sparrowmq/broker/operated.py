@@ -85,7 +85,7 @@ class OperatedBroker:
         node = self._node
         yield from self._traffic.collect(into, node)
         yield from self._lag.collect(into, node)
-        yield from self._clients.collect(into, node)
+        yield Aside(self._clients.collect(into, node))
         yield from self._storage.collect(into, node)
         yield from self._parts.requests.collect(into, node)
         yield from self._pop.collect(into, node)

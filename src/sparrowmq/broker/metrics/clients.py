@@ -25,11 +25,11 @@ class ClientFigures:
         self._clients = clients
 
     def collect(self, into: Exposition, node: str) -> Iterator[None]:
-        """Add the figures; `node` has the labels of the broker."""
+        """Add the figures, in another thread; `node` has the labels of the broker."""
         yield from self._producers(into, node)
         family = into.gauge("rocketmq_consumer_connections", "Connected members of a consumer group.")
-        for at, (name, group) in enumerate(list(self._clients.consumers.items())):
-            kinds = Counter(_kind(member) for member in group.members.values())
+        for at, (name, group) in enumerate(self._clients.consumers.copy().items()):
+            kinds = Counter(_kind(member) for member in list(group.members.values()))
             for (language, version), count in kinds.items():
                 label = labels(
                     node,
