@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 from opentelemetry.sdk.metrics.export import MetricExportResult
-from tests.support import free_port, run, until, until_sync
+from tests.support import about, free_port, run, until, until_sync
 
 import sparrowmq as mq
 from sparrowmq.coordinator.database.connect import sqlite_url
@@ -29,6 +29,7 @@ from sparrowmq.core.settings.servers import (
     NameServerSettings,
     ProxySettings,
 )
+from sparrowmq.core.settings.shared_rows import collector_url
 from sparrowmq.otlp.sender import CollectorTarget, MetricsSender
 from sparrowmq.runtime import operators
 from sparrowmq.runtime.coordinator import serve_coordinator
@@ -246,6 +247,15 @@ def test_settings_that_lack_something(settings: type[Any]) -> None:
         with pytest.raises(SettingsError, match="is not name:value") as error:
             settings(metrics_grpc_exporter_header=header)
         assert "no colon" not in str(error.value), "it may be a secret"
+    for target in ("http://", "h:port", "h:99999", "https://[::1", "https://a b:1", "ftp://h", "h\n:1"):
+        with pytest.raises(SettingsError, check=about(setting="metricsGrpcExporterTarget", value=target)):
+            settings(metrics_exporter_type="OTLP_GRPC", metrics_grpc_exporter_target=target)
+
+
+def test_url_of_a_collector() -> None:
+    assert collector_url("collector:4317") == "https://collector:4317"
+    assert collector_url("httpd.internal:4317") == "https://httpd.internal:4317"
+    assert collector_url("http://[::1]:4317") == "http://[::1]:4317"
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

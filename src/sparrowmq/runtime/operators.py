@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq.core.clock import Clock, SystemClock
 from sparrowmq.core.errors import ListenError, SettingsError
 from sparrowmq.core.settings.addresses import DEFAULT_ADDRESS
-from sparrowmq.core.settings.shared_rows import OTLP_GRPC
+from sparrowmq.core.settings.shared_rows import OTLP_GRPC, collector_url
 from sparrowmq.core.settings.text import parse_headers
 from sparrowmq.runtime.extras import install_line
 
@@ -52,9 +52,8 @@ def metrics_sender(
     need_otlp()
     from sparrowmq.otlp.sender import CollectorTarget, MetricsSender
 
-    url = settings.metrics_grpc_exporter_target
     target = CollectorTarget(
-        url if url.startswith("http") else f"https://{url}",
+        collector_url(settings.metrics_grpc_exporter_target),
         parse_headers(settings.metrics_grpc_exporter_header),
         settings.metric_grpc_exporter_interval_in_mills,
         settings.metric_grpc_exporter_time_out_in_mills,

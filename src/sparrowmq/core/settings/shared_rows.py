@@ -6,6 +6,7 @@ They are functions because a dataclass field belongs to one class.
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.addresses import DEFAULT_ADDRESS, OF_ONE_ADDRESS
@@ -113,10 +114,30 @@ def metrics_label() -> Any:
     return row("", "labels added to every metric, name:value,name:value")
 
 
+def collector_url(target: str) -> str:
+    """The URL of a collector, from `metricsGrpcExporterTarget`. Raises `SettingsError`."""
+    url = target if "://" in target else f"https://{target}"
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, or an address in half a pair of brackets
+        is_url = False
+    if not is_url or not url.isprintable() or " " in url:
+        raise SettingsError(
+            f"metricsGrpcExporterTarget={target} is not a collector's URL; write http://HOST:4317, or "
+            "https://HOST:4317 for one with TLS",
+            "metricsGrpcExporterTarget",
+            target,
+        )
+    return url
+
+
 def check_metrics(settings: Any) -> None:
     """Check what the ranges of these rows for metrics do not say. Raises `SettingsError`."""
     parse_labels(settings.metrics_label)
     parse_headers(settings.metrics_grpc_exporter_header)
+    if settings.metrics_grpc_exporter_target:
+        collector_url(settings.metrics_grpc_exporter_target)
     if settings.metrics_exporter_type == OTLP_GRPC and not settings.metrics_grpc_exporter_target:
         raise SettingsError(
             f"metricsExporterType={OTLP_GRPC} needs a collector: metricsGrpcExporterTarget=http://HOST:4317",
