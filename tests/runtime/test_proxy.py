@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 from tests.proxy.rig import connected, message
-from tests.support import run, until
+from tests.support import about, run, until
 
 from sparrowmq.core.clock import Sleep
 from sparrowmq.core.errors import SettingsError
@@ -144,6 +144,30 @@ def test_a_collector_can_tell_the_processes_apart(monkeypatch: pytest.MonkeyPatc
     settings = ProxySettings(processes=2, metrics_label="zone:a", **target)  # type: ignore[arg-type]
     run(proxy.keep_children(settings, print, print))
     assert [texts["metricsLabel"] for texts in given] == ["zone:a,process:0", "zone:a,process:1"]
+
+
+@pytest.mark.parametrize(("processes", "beside"), [(1, True), (2, False)])
+def test_only_a_single_companion_takes_another_port_for_operators(
+    processes: int, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several, nobody is told the port: scrapers would ask whoever has the one that was wanted."""
+    given: list[bool] = []
+
+    async def serve(settings: object, stop: object, ready: object, *, beside: bool) -> None:
+        given.append(beside)
+
+    monkeypatch.setattr(proxy, "serve_proxy", serve)
+    run(proxy._serve({"processes": str(processes)}, asyncio.Event(), print))
+    assert given == [beside]
+
+
+def test_ports_for_operators_must_exist() -> None:
+    def settings(**given: Any) -> ProxySettings:
+        return ProxySettings(metrics_exporter_type="PROM", metrics_prom_exporter_port=65_534, **given)
+
+    settings(processes=2)
+    with pytest.raises(SettingsError, check=about(setting="metricsPromExporterPort", limit=65_535)):
+        settings(processes=3)
 
 
 def listening_on(port: int) -> list[str]:

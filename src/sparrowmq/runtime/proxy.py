@@ -158,7 +158,10 @@ async def _serve(
     raise_open_files_limit()
     settings, _ = load(ProxySettings, [Layer("proxy", texts)])
     await serve_proxy(
-        settings, stop, lambda address, metrics: tell({"address": address, "metrics": metrics}), beside=True
+        settings,
+        stop,
+        lambda address, metrics: tell({"address": address, "metrics": metrics}),
+        beside=settings.processes == 1,  # several have the ports that follow the first, and nobody is told
     )
 
 

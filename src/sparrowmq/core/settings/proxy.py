@@ -6,10 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings import shared_rows
 from sparrowmq.core.settings.addresses import split_addresses
 from sparrowmq.core.settings.rows import check_ranges, table
 from sparrowmq.core.settings.rows import row as _row
+from sparrowmq.core.settings.text import PORT_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,16 @@ class ProxySettings:
         check_ranges(self)
         split_addresses(self.namesrv_addr)
         shared_rows.check_metrics(self)
+        last = self.metrics_prom_exporter_port + self.processes - 1
+        if self.metrics_exporter_type == "PROM" and self.metrics_prom_exporter_port and last > PORT_MAX:
+            raise SettingsError(
+                f"metricsPromExporterPort={self.metrics_prom_exporter_port}: {self.processes} processes need "
+                f"the ports up to {last}, and the last one is {PORT_MAX}; choose a lower port",
+                "metricsPromExporterPort",
+                self.metrics_prom_exporter_port,
+                limit=PORT_MAX,
+                other="processes",
+            )
 
     def texts(self) -> dict[str, str]:
         """What differs from the defaults, by wire name, as `load` reads it."""
