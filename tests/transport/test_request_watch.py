@@ -107,6 +107,18 @@ def test_headers_without_ids_harm_nothing(kind: int, header: bytes, caplog: pyte
     assert ", message" not in told(caplog)[-1][0]
 
 
+def test_ids_are_what_clients_call_them(caplog: pytest.LogCaptureFixture) -> None:
+    """Numbers are signed; what a producer put into a unique key forges no other id."""
+    code = RequestCode.SEND_MESSAGE_V2
+    compact: RawFrame = (COMPACT_HEADER, code.to_bytes(2, "big") + b"\0\1\2" + b"\xff\xff\xff\xfb", b"")
+    for frames in (FrameReader().feed(encode(Command(code, -5))), [compact]):
+        RequestWatch(100).chunk(CLIENT, frames, 1.0, 0.0)
+        assert told(caplog)[-1][0].endswith("; number -5")
+    keys = [b"K1, trace 4bf92f3577b34da6a3ce929d0e0e4736", b"", b"\n2026-11-29 ERROR", b"K2"]
+    RequestWatch(100).durable("c", [(-6, 0, 0, b"", key) for key in keys], monotonic() - 0.9, 0.89)
+    assert told(caplog)[-1][0].endswith("; number -6, message K1 K2")
+
+
 def test_the_limit_changes_while_it_runs_and_zero_means_never(caplog: pytest.LogCaptureFixture) -> None:
     watch = RequestWatch()
     watch.chunk(CLIENT, FRAMES, 100.0, 0.0)

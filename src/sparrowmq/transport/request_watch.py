@@ -18,11 +18,10 @@ from sparrowmq.core.figures.histogram import Histogram
 from sparrowmq.protocol.codes import ResponseCode, request_name, request_word, response_word
 from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.stall_names import (
-    ID_CHARS_MAX,
-    MESSAGES_MAX,
     RequestIds,
     ids_of,
     ids_of_request,
+    ids_of_sends,
     requests_of,
     times,
 )
@@ -114,8 +113,7 @@ class RequestWatch:
         if self.counts:
             self.add("send_message_v2", response_word(code), took, count)
         if took >= self._slow:
-            keys = [one[-1][:ID_CHARS_MAX] for one in sends[:MESSAGES_MAX] if one[-1]]
-            ids = RequestIds(sends[0][0], tuple(key.decode(errors="replace") for key in keys))
+            ids = ids_of_sends(sends[0][0], (one[-1] for one in sends))
             self._tell(times("send", count), ids, client, took, {"handled": took - waited, "durable": waited})
 
     def waited(self, request: Command, client: str, took: float) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePath
 from types import FrameType
 from typing import Final
@@ -23,8 +24,9 @@ CALLS_MAX: Final = 24
 """Calls that are kept: the innermost ones, and the outermost one of the turn."""
 _CODE: Final = re.compile(rb'"code"\s*:\s*(\d{1,9})')
 ID_CHARS_MAX: Final = 64
-_OPAQUE: Final = re.compile(rb'"opaque"\s*:\s*(\d{1,10})')
-_MESSAGE: Final = re.compile(rb"UNIQ_KEY(?:\x01|\\u0001)([\w.:-]{1,%d})" % ID_CHARS_MAX)
+_OPAQUE: Final = re.compile(rb'"opaque"\s*:\s*(-?\d{1,10})')
+_ID: Final = re.compile(rb"[\w.:-]{1,%d}" % ID_CHARS_MAX)
+_MESSAGE: Final = re.compile(rb"UNIQ_KEY(?:\x01|\\u0001)(%b)" % _ID.pattern)
 _TRACE: Final = re.compile(rb"traceparent(?:\x01|\\u0001)[0-9a-f]{2}-([0-9a-f]{32})-")
 """Properties of a message, in a header of either form. Others than usual characters end an id."""
 _BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.name
@@ -74,7 +76,7 @@ def ids_of(frames: Sequence[RawFrame]) -> RequestIds:
         found = _OPAQUE.search(header)
         number = int(found[1]) if found else 0
     else:
-        number = int.from_bytes(header[5:9], "big")
+        number = int.from_bytes(header[5:9], "big", signed=True)
     return _ids(number, (_properties(frame) for frame in frames[:REQUESTS_MAX]))
 
 
@@ -83,6 +85,12 @@ def ids_of_request(request: Command) -> RequestIds:
     ext = request.ext
     text = ext.get("i") or ext.get("properties") or f"UNIQ_KEY\x01{ext.get('msgId', '')}"
     return _ids(request.opaque, [text.encode(errors="replace")])
+
+
+def ids_of_sends(number: int, keys: Iterable[bytes]) -> RequestIds:
+    """The ids of stored sends: the number of the first, and their unique keys, as `ids_of` cuts them."""
+    found = filter(None, map(_ID.match, keys))
+    return RequestIds(number, tuple(one[0].decode() for one in islice(found, MESSAGES_MAX)))
 
 
 def _properties(frame: RawFrame) -> bytes:
@@ -95,7 +103,8 @@ def _ids(number: int, texts: Iterable[bytes]) -> RequestIds:
     messages: dict[str, None] = {}
     trace = ""
     for text in texts:
-        messages |= dict.fromkeys(found.decode() for found in _MESSAGE.findall(text))
+        found = islice(_MESSAGE.finditer(text), MESSAGES_MAX)
+        messages |= dict.fromkeys(one[1].decode() for one in found)
         if not trace and (parent := _TRACE.search(text)):
             trace = parent[1].decode()
         if len(messages) >= MESSAGES_MAX:
