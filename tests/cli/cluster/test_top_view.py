@@ -17,6 +17,7 @@ from sparrowmq.cli.cluster.cluster_rows import (
     TopQueue,
     TopTopic,
 )
+from sparrowmq.cli.cluster.top_screen import keys_in
 from sparrowmq.cli.cluster.top_view import (
     DOWN,
     ESCAPE,
@@ -123,6 +124,24 @@ def test_names_cannot_steer_the_terminal() -> None:
     text = shown(bad)
     assert "\x1b" not in text and "\x07" not in text
     assert "x\\x1b[2J\\n" in text and "w\\x07y[red]" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "pressed", "begun"),
+    [
+        ("lq", False, "lq", ""),
+        ("\x1b[A\x1bOBn", False, f"{UP}{DOWN}n", ""),
+        ("\x1b[C\x1b[H\x1b[3~\x1bOP\x1b[1;5Dq", False, "q", ""),
+        (ESCAPE, False, ESCAPE, ""),
+        (ESCAPE, True, "", ESCAPE),
+        ("r\x1b[", False, "r", "\x1b["),
+        ("\x1b[" + "1" * 64, False, "\x1b[" + "1" * 64, ""),
+    ],
+    ids=["characters", "arrows", "others", "esc", "begun", "cut", "endless"],
+)
+def test_keys_of_several_characters(text: str, more: bool, pressed: str, begun: str) -> None:
+    """Each begins with Esc, which would close what is open."""
+    assert keys_in(text, more=more) == (pressed, begun)
 
 
 def test_keys() -> None:

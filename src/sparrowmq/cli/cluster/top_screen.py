@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from rich.live import Live
 
 from sparrowmq.cli.cluster.cluster_rows import ClusterLook, ClusterRows, inside_of, rows_of
-from sparrowmq.cli.cluster.top_view import DOWN, END, UP, TopChoice, open_view, places, view
+from sparrowmq.cli.cluster.top_view import DOWN, END, ESCAPE, UP, TopChoice, open_view, places, view
 from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ KEYS_MAX: Final = 64
 """Keys that are taken at once."""
 ARROWS: Final = {"\x1b[A": UP, "\x1bOA": UP, "\x1b[B": DOWN, "\x1bOB": DOWN}
 """What terminals send for the arrow keys."""
+_SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[@-~])")
+"""What they send for a key without a character: it begins with that of the key Esc."""
+_PART: Final = re.compile(r"\x1b(?:\[[0-?]{0,16}[ -/]{0,4}|O)?\Z")
 
 
 class TopScreen:
@@ -117,6 +121,16 @@ class TopScreen:
         self._changed.set()
 
 
+def keys_in(text: str, *, more: bool) -> tuple[str, str]:
+    """The keys that a terminal sent, without those that are unknown here; and the beginning of a key whose
+    other characters are still to come. `more`: it has sent more than this. Pure.
+    """
+    part = _PART.search(text)
+    begun = part[0] if part is not None and (more or part[0] != ESCAPE) else ""
+    whole = text.removesuffix(begun)
+    return _SEQUENCE.sub(lambda found: ARROWS.get(found[0], ""), whole), begun
+
+
 @contextmanager
 def keys(press: Callable[[str], None]) -> Iterator[None]:
     """While this runs, call `press` on the loop with each key, if standard input is a terminal.
@@ -133,13 +147,13 @@ def keys(press: Callable[[str], None]) -> Iterator[None]:
     except (ImportError, OSError, ValueError, termios.error):  # no terminal, or Windows
         yield
         return
-    loop = asyncio.get_running_loop()
+    loop, begun = asyncio.get_running_loop(), ""
 
     def read() -> None:
+        nonlocal begun
         text = os.read(descriptor, KEYS_MAX).decode("ascii", "replace") or END
-        for sent, key in ARROWS.items():
-            text = text.replace(sent, key)
-        for key in text:
+        pressed, begun = keys_in(begun + text, more=len(text) == KEYS_MAX)
+        for key in pressed:
             press(key)
 
     try:
