@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -299,7 +300,7 @@ class Desk:
             "preview": preview,
             "name": form.typed(visit) if form.typed is not None else "",
             "given": {name: given.get(name, "") for name in ("reason", "typed")},
-            "problem": "" if error is None else str(error),
+            "problem": "" if error is None else _told(error),
             "back": form.back(visit),
         }
         status = 200 if error is None else int(getattr(error, "status", 422))
@@ -440,6 +441,14 @@ async def _csv(visit: Visit, page: Page, name: str) -> Response:
         if one.problem and one.part.name == name:
             raise RefusedError(one.problem, status=503)
     raise RefusedError(f"this page has no table {name[:64]!r}", status=404)
+
+
+def _told(error: Exception) -> str:
+    """What the reader is told; of a body that the API refuses, its first wrong field."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error)
 
 
 def _words(request: Request) -> Words:

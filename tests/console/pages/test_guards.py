@@ -91,6 +91,9 @@ def test_messages_are_held_and_released_with_a_preview_and_an_audit_entry(
     assert changed.status == 303
     for field, value in (("hours", "0"), ("hours", "8785"), ("size_max", "-1"), ("group", " ")):
         assert admin.change(path, fields | {field: value}).status == 422, (field, value)
+    long = admin.change(path, fields | {"group": "g" * 300})
+    assert long.status == 422 and "group: String should have at most" in long.words
+    assert "pydantic" not in long.text, "a sentence for readers, not one for programmers"
 
     path = "/topics/HeldHere/release-hold"
     assert f"broker-a: 3 messages that {GROUP} has not consumed" in admin.page(path).words

@@ -20,7 +20,7 @@ from tests.support import about
 
 from sparrowmq.coordinator.groups.handover import (
     TRANSITIONS,
-    Fence,
+    QueueFence,
     HandOver,
     HandOverEvent,
     HandOverState,
@@ -139,9 +139,9 @@ def test_every_pair_of_phase_and_event_is_in_the_table_or_refused(phase: Phase, 
 def test_queue_is_granted_only_when_its_broker_has_the_generation() -> None:
     hand = started("p")
     at_once(hand.planning(plan_of(1, a="p", b=None), 0.0))
-    assert hand.fences() == [Fence(A, "p", 1), Fence(B, None, 1)]
+    assert hand.fences() == [QueueFence(A, "p", 1), QueueFence(B, None, 1)]
     assert hand.orders("p").granted == {}
-    at_once(hand.fencing([Fence(A, "q", 1), Fence(A, "p", 2), Fence(MessageQueue("U", "b", 0), "p", 1)]))
+    at_once(hand.fencing([QueueFence(A, "q", 1), QueueFence(A, "p", 2), QueueFence(MessageQueue("U", "b", 0), "p", 1)]))
     assert len(hand.fences()) == 2
     at_once(hand.fencing(hand.fences()))
     assert hand.orders("p").granted == {A: 1}
@@ -170,7 +170,7 @@ def test_released_queue_moves_and_others_are_not_affected() -> None:
     assert hand.report("p", Report(2, orders.revision, {A: 1}), 2.0), "it was overtaken"
     assert hand.fences() == []
     assert hand.report("p", Report(3, orders.revision, {A: 1}), 3.0)
-    assert hand.fences() == [Fence(A, "q", 2)]
+    assert hand.fences() == [QueueFence(A, "q", 2)]
     at_once(hand.fencing(hand.fences()))
     assert hand.orders("q").granted == {A: 2}
     assert hand.orders("p").granted == {B: 1}
@@ -192,7 +192,7 @@ def test_member_that_never_drains_is_awaited_only_for_a_limited_time(knows: bool
     at_once(hand.planning(plan_of(2, a="q"), 0.0))
     keep_reporting(hand, "p", hand.orders("p").revision if knows else before, range(1, moves_at))
     at_once(hand.ticking(float(moves_at)))
-    assert hand.fences() == [Fence(A, "q", 2)]
+    assert hand.fences() == [QueueFence(A, "q", 2)]
     assert hand.counts.drained_too_long == 1
 
 
@@ -207,7 +207,7 @@ def test_silent_member_is_removed_and_its_queues_move() -> None:
         hand.orders("p")
     at_once(hand.planning(plan_of(2, a="q"), 10.0))
     at_once(hand.ticking(10.0))
-    assert hand.fences() == [Fence(A, "q", 2)]
+    assert hand.fences() == [QueueFence(A, "q", 2)]
     assert hand.counts.lease_over == 1
 
 
@@ -216,7 +216,7 @@ def test_member_that_leaves_is_not_awaited() -> None:
     at_once(hand.planning(plan_of(2, a="q"), 1.0))
     hand.leave("p")
     hand.leave("stranger")
-    assert hand.fences() == [Fence(A, "q", 2)]
+    assert hand.fences() == [QueueFence(A, "q", 2)]
 
 
 def test_ids_are_not_reused() -> None:
@@ -235,10 +235,10 @@ def test_plan_changed_during_a_handover_is_followed_and_removed_queues_are_close
     revoked = hand.orders("p")
     assert revoked.revoked == {A: 1, B: 1}
     hand.report("p", Report(1, revoked.revision, {A: 1, B: 1}), 3.0)
-    assert hand.fences() == [Fence(A, "r", 3), Fence(B, None, 3)]
+    assert hand.fences() == [QueueFence(A, "r", 3), QueueFence(B, None, 3)]
     at_once(hand.planning(plan_of(4, a="q"), 4.0))
-    assert hand.fences() == [Fence(A, "q", 4), Fence(B, None, 3)]
-    at_once(hand.fencing([Fence(A, "r", 3), Fence(B, None, 3)]))
+    assert hand.fences() == [QueueFence(A, "q", 4), QueueFence(B, None, 3)]
+    at_once(hand.fencing([QueueFence(A, "r", 3), QueueFence(B, None, 3)]))
     assert hand.orders("r").granted == {}
     at_once(hand.fencing(hand.fences()))
     at_once(hand.planning(plan_of(4, a="q"), 5.0))
@@ -253,7 +253,7 @@ def test_next_leader_continues_and_gives_every_member_a_full_lease() -> None:
     hand.report("p", Report(1, known, {A: 1}), 2.0)
     later = HandOver(TIMES, 2, state=hand.state(), now=1000.0)
     assert later.state().members == ("p", "q")
-    assert later.fences() == [Fence(A, "q", 2)]
+    assert later.fences() == [QueueFence(A, "q", 2)]
     assert later.orders("q").revision > hand.orders("q").revision
     assert later.orders("q").revoked == {B: 1}
     later.report("q", Report(9, known, {B: 1}), 1001.0)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from sparrowmq.coordinator.groups.handover import Fence, Fenced, HandOver
+from sparrowmq.coordinator.groups.handover import QueueFence, Fenced, HandOver
 from sparrowmq.coordinator.groups.moves import ManagedCluster, Moves
 from sparrowmq.core.errors import BrokerError, NoFencesError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
@@ -80,7 +80,7 @@ class Fencing:
         delayed = {name for name, (until, _) in self._delays.items() if now < until}
         if not delayed:
             self.problem = ""
-        by_broker: dict[str, list[Fence]] = {name: [] for name in self._unclaimed - delayed}
+        by_broker: dict[str, list[QueueFence]] = {name: [] for name in self._unclaimed - delayed}
         for fence in self._hand.fences():
             if fence.queue.broker_name not in delayed:
                 by_broker.setdefault(fence.queue.broker_name, []).append(fence)
@@ -94,7 +94,7 @@ class Fencing:
             *(self._tell(name, policies[name], wanted) for name, wanted in by_broker.items())
         )
 
-    async def _tell(self, broker: str, policy: GroupPolicy, wanted: list[Fence]) -> None:
+    async def _tell(self, broker: str, policy: GroupPolicy, wanted: list[QueueFence]) -> None:
         if not self._leads():
             return
         try:
@@ -117,7 +117,7 @@ class Fencing:
             self.lease_only.discard(broker)
             await shared().result(self._hand.fencing(map(Fenced, wanted)))
 
-    async def _grant_unfenced(self, broker: str, wanted: list[Fence]) -> None:
+    async def _grant_unfenced(self, broker: str, wanted: list[QueueFence]) -> None:
         """Grant queues of a broker that does not fence, once all earlier leases have expired."""
         if broker not in self.lease_only:
             self.lease_only.add(broker)

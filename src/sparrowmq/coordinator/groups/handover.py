@@ -128,7 +128,7 @@ class QueueHandOver:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class QueueFence:
     """What a broker is to enforce for a queue."""
 
     queue: MessageQueue
@@ -136,7 +136,7 @@ class Fence:
     generation: int
 
 
-Fenced = NewType("Fenced", Fence)
+Fenced = NewType("Fenced", QueueFence)
 """A fence that its broker enforces, so that its owner may get the queue. Only `Fencing` makes them."""
 
 
@@ -404,10 +404,10 @@ class HandOver:
 
     # Brokers
 
-    def fences(self) -> list[Fence]:
+    def fences(self) -> list[QueueFence]:
         """Grants that brokers must enforce before they take effect, sorted by queue."""
         return [
-            Fence(queue, self._queues[queue].target, self._queues[queue].target_generation)
+            QueueFence(queue, self._queues[queue].target, self._queues[queue].target_generation)
             for queue in sorted(self._in[Phase.FENCING], key=BY_PLACE)
         ]
 

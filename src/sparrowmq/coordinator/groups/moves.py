@@ -22,7 +22,7 @@ from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy
 
 if TYPE_CHECKING:
     from sparrowmq import aio
-    from sparrowmq.coordinator.groups.handover import Fence
+    from sparrowmq.coordinator.groups.handover import QueueFence
     from sparrowmq.coordinator.groups.resets import ResetRow, ResetTarget
     from sparrowmq.core.dynamic_settings import SettingPlace
     from sparrowmq.core.route import TopicRoute
@@ -184,7 +184,7 @@ class Moves:
             if not one.left <= known:
                 del self._moving[number]
 
-    async def set(self, cluster: Offsets, fence: Fence) -> None:
+    async def set(self, cluster: Offsets, fence: QueueFence) -> None:
         """Set the requested offsets of a queue whose broker has the new generation but has not granted it
         yet. Raises `SparrowError`: then the call must be repeated.
         """

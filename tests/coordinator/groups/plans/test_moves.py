@@ -12,7 +12,7 @@ import pytest
 from tests.support import about, run, until
 
 from sparrowmq import aio
-from sparrowmq.coordinator.groups.handover import Fence
+from sparrowmq.coordinator.groups.handover import QueueFence
 from sparrowmq.coordinator.groups.moves import DirectMoves, MoveResult, Moves, is_in, offset_of
 from sparrowmq.coordinator.groups.resets import ResetRow, ResetState, ResetTarget
 from sparrowmq.core.dynamic_settings import SettingPlace
@@ -105,12 +105,12 @@ def test_offset_of_a_queue_is_set_under_its_new_generation_and_not_before() -> N
         assert moves.chosen([*QUEUES, OTHER]) == set(QUEUES)
         moves.begin([*QUEUES, OTHER], 5)
         assert not moves.wanted
-        await moves.set(cluster, Fence(QUEUES[0], "m", 4))
-        await moves.set(cluster, Fence(OTHER, "m", 5))
+        await moves.set(cluster, QueueFence(QUEUES[0], "m", 4))
+        await moves.set(cluster, QueueFence(OTHER, "m", 5))
         assert cluster.commits == [], "of an older plan, and of a queue that nobody asked for"
         for queue in QUEUES:
             assert moves.ended() == []
-            await moves.set(cluster, Fence(queue, "m", 5))
+            await moves.set(cluster, QueueFence(queue, "m", 5))
         assert cluster.commits == [(queue, 10, 5) for queue in QUEUES]
         (moved,) = moves.ended()
         before, after = {"Orders/a/0": 40, "Orders/a/1": 40}, dict.fromkeys(
@@ -120,7 +120,7 @@ def test_offset_of_a_queue_is_set_under_its_new_generation_and_not_before() -> N
         assert not moves.add(wish(SettingPlace("Orders"))), "it is not noted yet"
         moves.forget(moved)
         assert moves.ended() == []
-        await moves.set(cluster, Fence(QUEUES[0], "m", 6))
+        await moves.set(cluster, QueueFence(QUEUES[0], "m", 6))
         assert len(cluster.commits) == 3
 
     run(main())
@@ -135,9 +135,9 @@ def test_broker_that_does_not_accept_it_is_tried_again() -> None:
         moves.add(wish(SettingPlace("Orders", 0)))
         moves.begin(QUEUES, 5)
         with pytest.raises(ConnectError):
-            await moves.set(cluster, Fence(QUEUES[0], "m", 5))
+            await moves.set(cluster, QueueFence(QUEUES[0], "m", 5))
         cluster.error = lambda: None
-        await moves.set(cluster, Fence(QUEUES[0], None, 5))
+        await moves.set(cluster, QueueFence(QUEUES[0], None, 5))
         assert (cluster.commits, len(moves.ended())) == ([(QUEUES[0], 10, 5)], 1)
 
     run(main())
@@ -150,7 +150,7 @@ def test_last_of_two_requests_for_a_queue_counts_and_both_end() -> None:
         moves.begin(QUEUES, 5)
         moves.add(wish(SettingPlace("Orders", 0), ResetTarget("offset", 30), 2))
         moves.begin(QUEUES, 6)
-        await moves.set(cluster, Fence(QUEUES[0], "m", 6))
+        await moves.set(cluster, QueueFence(QUEUES[0], "m", 6))
         assert [offset for _, offset, _ in cluster.commits] == [20, 30]
         assert [one.wish.id for one in moves.ended()] == [1, 2]
 
@@ -221,7 +221,7 @@ def test_undo_in_a_managed_group_releases_only_its_queues() -> None:
         assert moves.chosen([*QUEUES, OTHER]) == set(QUEUES[:2])
         moves.begin([*QUEUES, OTHER], 5)
         for queue in QUEUES:
-            await moves.set(cluster, Fence(queue, "m", 5))
+            await moves.set(cluster, QueueFence(queue, "m", 5))
         assert cluster.commits == [(QUEUES[0], 33, 5), (QUEUES[1], 10, 5)]
         assert [one.after for one in moves.ended()] == [{"Orders/a/0": 33, "Orders/a/1": 10}]
 

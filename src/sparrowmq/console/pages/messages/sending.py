@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pydantic import ValidationError
-
 from sparrowmq.console import shown
 from sparrowmq.console.pages.messages.places import whole
 from sparrowmq.console.visits import Field, Form, Page, Preview, Visit, at
@@ -29,7 +27,8 @@ async def _fields(visit: Visit) -> Sequence[Field]:
 
 
 def _written(given: Mapping[str, str], reason: str = "") -> Written:
-    """The message from the fields of the form. Raises `RefusedError` (422) that names the wrong field."""
+    """The message from the fields of the form. Raises `RefusedError` (422) and `ValidationError`, which
+    name the wrong field."""
     properties = {}
     for line in given.get("properties", "").splitlines():
         name, separator, value = line.partition("=")
@@ -37,18 +36,14 @@ def _written(given: Mapping[str, str], reason: str = "") -> Written:
             if not separator or not name.strip():
                 raise RefusedError(f"{line[:60]!r} is not a property; write NAME=VALUE", status=422)
             properties[name.strip()] = value
-    try:
-        return Written(
-            body=given.get("body", "").replace("\r\n", "\n"),
-            tags=given.get("tags", "").strip(),
-            keys=given.get("keys", "").split(),
-            properties=properties,
-            delay_seconds=whole(given.get("delay", "").strip() or "0", "delay"),
-            reason=reason,
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise RefusedError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", status=422) from None
+    return Written(
+        body=given.get("body", "").replace("\r\n", "\n"),
+        tags=given.get("tags", "").strip(),
+        keys=given.get("keys", "").split(),
+        properties=properties,
+        delay_seconds=whole(given.get("delay", "").strip() or "0", "delay"),
+        reason=reason,
+    )
 
 
 async def _preview(visit: Visit, given: Mapping[str, str]) -> Preview:
