@@ -13,7 +13,7 @@ from tests.coordinator.groups.schedule_database import LEADER_LEASE, LostError
 from tests.coordinator.groups.schedule_nodes import CALL_SECONDS, QUEUES, TIMES, Broker, Node
 
 from sparrowmq.coordinator.groups.group_metadata import KeptGroup, MemberRow
-from sparrowmq.coordinator.groups.handover import Fence, HandOver, Phase
+from sparrowmq.coordinator.groups.handover import QueueFence, HandOver, Phase
 from sparrowmq.coordinator.groups.initial_state import Start, begin, members_of
 from sparrowmq.coordinator.groups.plan import Candidate, GroupPlan, make_plan
 from sparrowmq.core.grants import Report
@@ -226,7 +226,7 @@ class Leader(Node):
         if not self.leads:
             self._resign()
             return
-        wanted: dict[str, list[Fence]] = {name: [] for name in self._unclaimed}
+        wanted: dict[str, list[QueueFence]] = {name: [] for name in self._unclaimed}
         for fence in hand.fences():
             wanted.setdefault(fence.queue.broker_name, []).append(fence)
         if not wanted:

@@ -20,11 +20,11 @@ from tests.support import about
 
 from sparrowmq.coordinator.groups.handover import (
     TRANSITIONS,
-    QueueFence,
     HandOver,
     HandOverEvent,
     HandOverState,
     Phase,
+    QueueFence,
     QueueHandOver,
     Times,
     after,
@@ -141,7 +141,11 @@ def test_queue_is_granted_only_when_its_broker_has_the_generation() -> None:
     at_once(hand.planning(plan_of(1, a="p", b=None), 0.0))
     assert hand.fences() == [QueueFence(A, "p", 1), QueueFence(B, None, 1)]
     assert hand.orders("p").granted == {}
-    at_once(hand.fencing([QueueFence(A, "q", 1), QueueFence(A, "p", 2), QueueFence(MessageQueue("U", "b", 0), "p", 1)]))
+    at_once(
+        hand.fencing(
+            [QueueFence(A, "q", 1), QueueFence(A, "p", 2), QueueFence(MessageQueue("U", "b", 0), "p", 1)]
+        )
+    )
     assert len(hand.fences()) == 2
     at_once(hand.fencing(hand.fences()))
     assert hand.orders("p").granted == {A: 1}

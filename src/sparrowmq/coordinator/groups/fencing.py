@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from sparrowmq.coordinator.groups.handover import QueueFence, Fenced, HandOver
+from sparrowmq.coordinator.groups.handover import Fenced, HandOver, QueueFence
 from sparrowmq.coordinator.groups.moves import ManagedCluster, Moves
 from sparrowmq.core.errors import BrokerError, NoFencesError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
