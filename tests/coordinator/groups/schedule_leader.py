@@ -13,7 +13,7 @@ from tests.coordinator.groups.schedule_database import LEADER_LEASE, LostError
 from tests.coordinator.groups.schedule_nodes import CALL_SECONDS, QUEUES, TIMES, Broker, Node
 
 from sparrowmq.coordinator.groups.group_metadata import KeptGroup, MemberRow
-from sparrowmq.coordinator.groups.handover import QueueFence, HandOver, Phase
+from sparrowmq.coordinator.groups.handover import HandOver, Phase, QueueFence
 from sparrowmq.coordinator.groups.initial_state import Start, begin, members_of
 from sparrowmq.coordinator.groups.plan import Candidate, GroupPlan, make_plan
 from sparrowmq.core.grants import Report
