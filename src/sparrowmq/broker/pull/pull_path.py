@@ -486,13 +486,13 @@ class PullPath:
         next_offset = result.next_offset
         if not result.count:
             code, next_offset = self._without_messages(code, fields, queue, result)
-        if code == ResponseCode.PULL_NOT_FOUND:
-            if may_hold and self._hold(connection, frame, queue, wanted):
-                return
-            if result.status is GetStatus.OFFSET_OVERFLOW_ONE and fields.queue_offset < result.max_offset:
-                # A reader would take "not found" for the end of the queue.
-                _refuse(connection, frame, Refused(ResponseCode.SYSTEM_BUSY, NOT_TOLD_TEXT))
-                return
+            if code == ResponseCode.PULL_NOT_FOUND:
+                if may_hold and self._hold(connection, frame, queue, wanted):
+                    return
+                if result.status is GetStatus.OFFSET_OVERFLOW_ONE and fields.queue_offset < result.max_offset:
+                    # A reader would take "not found" for the end of the queue.
+                    _refuse(connection, frame, Refused(ResponseCode.SYSTEM_BUSY, NOT_TOLD_TEXT))
+                    return
         head = pull_answer(
             code,
             frame.opaque,
