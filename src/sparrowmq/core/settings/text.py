@@ -31,7 +31,7 @@ OWN_LABELS: Final = frozenset(
     | {"language", "version", "consume_mode", "protocol_type", "processor", "bound", "level", "metric", "le"}
     | {"storage_type", "storage_medium", "timer_bound_s", "request_code", "response_code", "result"}
     | {"is_long_polling", "queue_id", "slave", "proxy_mode", "method", "code", "service", "outcome", "end"}
-    | {"instance", "job"}
+    | {"instance", "job", "put_status"}
 )
 """Labels that metrics of any server have of their own, or Prometheus adds: a series has each label once."""
 
