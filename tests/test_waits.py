@@ -77,6 +77,7 @@ SLEEPS: Final[dict[str, int]] = {
     "proxy/test_members.py": 2,
     "proxy/test_receives.py": 1,
     "runtime/test_interpreter.py": 2,
+    "simulation/test_probes.py": 1,
     "simulation/whole/acts.py": 2,
     "simulation/whole/members.py": 2,
     "simulation/whole/network.py": 1,
