@@ -374,6 +374,36 @@ def test_pop_of_a_topic_that_is_deleted_meanwhile_changes_nothing_of_the_next_on
         assert [one.body for one in bench.pop()] == [b"3", b"4"]
 
 
+@pytest.mark.parametrize("of_retries", [False, True])
+def test_pop_of_a_queue_that_is_deleted_meanwhile_changes_nothing_of_the_next_one(
+    bench: PopBench, of_retries: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Expired queues of a topic are deleted without the topic, and so is a group's retry topic."""
+    bench.send(b"1", b"2")
+    topic, retry = TOPIC, pop_retry_topic(GROUP, TOPIC)
+    if of_retries:
+        topic = retry
+        bench.pop(invisibleTime=10_000)
+        bench.after(10_100)
+    pops: list[Iterator[None]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(pop_path, "shared", lambda: SimpleNamespace(run=pops.append))
+        assert bench.pop_answer() is None
+    while bench.committed(topic) is None:
+        next(pops[0])
+    bench.rig.store.delete_topic(topic)
+    bench.rig.topics.close(topic)
+    bench.rig.offsets.forget_topic(topic)
+    for _ in pops[0]:
+        """It reads on, and looks again before it commits."""
+    (answer,) = bench.client.answers()
+    assert answer.code == ResponseCode.SYSTEM_BUSY and "was deleted while" in (answer.remark or "")
+    assert bench.committed(topic) is None
+    if not of_retries:
+        bench.send(b"3", b"4")
+        assert [one.body for one in bench.pop()] == [b"3", b"4"]
+
+
 def test_with_sync_flush_an_acknowledgement_is_answered_after_the_flush(tmp_path: Path) -> None:
     async def main() -> None:
         bench = PopBench(tmp_path, flush_disk_type="SYNC_FLUSH")

@@ -9,7 +9,7 @@ acknowledged become visible again through the check point (see `revive`). Withou
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -137,6 +137,7 @@ class PopPath:
         held: list[ConsumeQueue] = []
         try:
             for queue, is_retry in self._queues(pop):
+                self._check_deleted(pop, (queue,))
                 if (queue, group) in self._reading:
                     pop.is_missed = True
                     if not pop.request.order:
@@ -146,7 +147,7 @@ class PopPath:
                 held.append(queue)
                 self._read(pop, queue, is_retry)
                 yield
-                self._check_topic(pop)
+            self._check_deleted(pop, held)
             self._finish(pop, may_wait=may_wait)
         except Exception as error:
             refuse(pop.connection, pop.command, error)
@@ -158,9 +159,9 @@ class PopPath:
                 for key in missed:
                     self._waiting.wake(key)
 
-    def _check_topic(self, pop: Pop) -> None:
-        """Raises `Refused` if the topic was deleted since the POP began: what the POP read is gone, and its
-        offsets must not become those of the next topic of this name.
+    def _check_deleted(self, pop: Pop, queues: Iterable[ConsumeQueue]) -> None:
+        """Raises `Refused` if the topic or one of these queues was deleted since the POP began: what the POP
+        read is gone, and its offsets must not become those of the next topic or queue of this name.
         """
         name = pop.request.topic
         if self._topics.birth(name) != pop.topic.birth:
@@ -168,6 +169,12 @@ class PopPath:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{name}] was deleted while a POP read it; if it exists again, send the request again",
             )
+        for queue in queues:
+            if queue.deleted:
+                raise refused(
+                    ResponseCode.SYSTEM_BUSY,
+                    f"queue[{queue.topic}/{queue.queue_id}] was deleted while a POP read it; try again",
+                )
 
     def _queues(self, pop: Pop) -> Iterator[tuple[ConsumeQueue, bool]]:
         """The queues to read, in this order; the flag says that one is of a retry topic."""
