@@ -10,6 +10,7 @@ from sparrowmq.spark.pipelines.common.source import (
     FollowedSource,
     Source,
     TopicSource,
+    WholeSource,
     between,
     check_least,
     check_times,
@@ -17,8 +18,8 @@ from sparrowmq.spark.pipelines.common.source import (
 
 
 def test_options_of_a_read() -> None:
-    assert Source().source_options == {"failOnDataLoss": "true"}
-    given = Source(topics=("A", "B"), name_server="h:1", fail_on_data_loss=False, options={"a": "b"})
+    assert (Source().source_options, WholeSource().source_options) == ({}, {"failOnDataLoss": "true"})
+    given = WholeSource(topics=("A", "B"), name_server="h:1", fail_on_data_loss=False, options={"a": "b"})
     assert given.source_options == {
         "failOnDataLoss": "false",
         "a": "b",
@@ -29,9 +30,9 @@ def test_options_of_a_read() -> None:
 
 
 def test_an_option_goes_before_the_setting() -> None:
-    assert not Source().may_lose and Source(fail_on_data_loss=False).may_lose
-    assert Source(options={"FailOnDataLoss": " False"}).may_lose
-    given = Source(fail_on_data_loss=False, options={"failOnDataLoss": "true"})
+    assert not WholeSource().may_lose and WholeSource(fail_on_data_loss=False).may_lose
+    assert WholeSource(options={"FailOnDataLoss": " False"}).may_lose
+    given = WholeSource(fail_on_data_loss=False, options={"failOnDataLoss": "true"})
     assert not given.may_lose and given.source_options["failOnDataLoss"] == "true"
 
 

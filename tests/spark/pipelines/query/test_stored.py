@@ -35,11 +35,11 @@ LIVE = Stored(topics=("T",), name_server="127.0.0.1:1")
 def test_where() -> None:
     assert str(LIVE) == "the live log" and LIVE.ledger.units == ()
     assert LIVE.source_options == {"nameServer": "127.0.0.1:1", "subscribe": "T"}
-    assert str(Stored(topics=("T",), directory="/a")) == "archive /a and the live log"
-    assert str(Stored(topics=("T",), directory="/a", live=False)) == "archive /a"
+    assert str(Stored(topics=("T",), archive="/a")) == "archive /a and the live log"
+    assert str(Stored(topics=("T",), archive="/a", live=False)) == "archive /a"
     with pytest.raises(SettingsError, check=about(setting="topics")):
         Stored(topics=())
-    with pytest.raises(SettingsError, check=about(setting="directory", other="live")):
+    with pytest.raises(SettingsError, check=about(setting="archive", other="live")):
         Stored(topics=("T",), live=False)
     assert moment(1500) == "1970-01-01T00:00:01.500+00:00"
 
@@ -72,7 +72,7 @@ def archived(monkeypatch: pytest.MonkeyPatch, *spans: Span) -> None:
 
 
 def test_what_an_archive_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = Stored(topics=("T", "U"), directory="/a", live=False)
+    alone = Stored(topics=("T", "U"), archive="/a", live=False)
     archived(monkeypatch, Span(QUEUES[0], 0, 5), Span(QUEUES[1], 2, 5), Span(QUEUES[1], 7, 9))
     assert gaps(alone, 1000, 2000) == [
         "T/b/1: offsets 5 to 6 are not archived",
@@ -81,7 +81,7 @@ def test_what_an_archive_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr(stored, "plan_history", lambda _: None)
     held(monkeypatch, [3, 3], [])
-    both = Stored(topics=("T",), directory="/a")
+    both = Stored(topics=("T",), archive="/a")
     (gap,) = gaps(both, 1000, 2000)
     assert gap.startswith("T/b/1: messages before offset 3"), "the other queue is archived from its beginning"
 
@@ -110,8 +110,8 @@ def test_reading_from_where_it_is(spark: SparkSession, topics: Topics, topic: st
     )
     topics.send(topic, 4, first=4)
     assert sum(map(len, live_spans(live, 0, now + 60_000))) == 8
-    both = Stored(topics=(topic,), name_server=namesrv, directory=where)
-    alone = Stored(topics=(topic,), directory=where, live=False)
+    both = Stored(topics=(topic,), name_server=namesrv, archive=where)
+    alone = Stored(topics=(topic,), archive=where, live=False)
     for one, count in ((live, 8), (both, 8), (alone, 4)):
         assert bodies(read(spark, one, ("body",), 0, now + 60_000)) == numbered(0, count)
         assert read(spark, one, ("body",), 0, now).count() == 0
@@ -120,5 +120,5 @@ def test_reading_from_where_it_is(spark: SparkSession, topics: Topics, topic: st
     assert optional_columns(live, ("topic", "tags", "body")) == ["topic", "tags", "body"]
     with pytest.raises(SettingsError, check=about(setting="columns", value="tags")):
         read(spark, both, ("topic", "tags"), 0, now)
-    assert both.of(topic).directory == where and both.of("Other").directory is None
-    assert alone.of("Other").directory == where
+    assert both.of(topic).archive == where and both.of("Other").archive is None
+    assert alone.of("Other").archive == where

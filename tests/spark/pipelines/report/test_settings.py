@@ -58,7 +58,7 @@ def test_which_days() -> None:
         ({"zone": "Mars/North"}, {"setting": "zone", "value": "Mars/North"}),
         ({"zone": "../etc"}, {"setting": "zone", "value": "../etc"}),
         ({"topics": ()}, {"setting": "topics"}),
-        ({"live": False}, {"setting": "directory", "other": "live"}),
+        ({"live": False}, {"setting": "archive", "other": "live"}),
     ],
 )
 def test_what_is_wrong_is_said(values: dict[str, Any], facts: dict[str, object]) -> None:

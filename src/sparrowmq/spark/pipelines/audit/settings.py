@@ -15,7 +15,7 @@ from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options import values
 from sparrowmq.spark.pipelines.audit.verdict import allowed_of
 from sparrowmq.spark.pipelines.common.source import check_least, check_times
-from sparrowmq.spark.pipelines.query.stored import Stored
+from sparrowmq.spark.pipelines.query.stored import Stored, StoredSource
 
 DAY_MS: Final = 86_400_000
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
@@ -40,19 +40,16 @@ class AuditedGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditSettings:
+class AuditSettings(StoredSource):
     """Which messages are judged, how, and what is allowed."""
 
     directory: str | Path
     """Where the verdict and the findings are written, a path or a URI of a file system of Spark's; they
     replace those of an earlier audit.
     """
-    topics: tuple[str, ...]
     groups: tuple[AuditedGroup, ...] = ()
     """Consumer groups that should have received every message; if empty, only sent and stored are compared.
     """
-    name_server: str = ""
-    """`host:port;…`; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR`."""
     since: int | None = None
     """Messages sent and stored at or after it, epoch milliseconds; by default a day before `until`."""
     until: int | None = None
@@ -74,10 +71,6 @@ class AuditSettings:
     """What identifies messages: `id`, the unique id, or `keys`, each of a message's keys."""
     trace_topic: str = TRACE_TOPIC
     """Topic to which clients with `trace=True` write."""
-    archive: str | Path | None = None
-    """An archive in which stored messages are searched, in addition to the live log."""
-    live: bool = True
-    """Whether the live log is read; without it an archive is needed."""
     late_seconds: float = 300.0
     """Allowed time from storing to consuming a message."""
     margin_seconds: float = 60.0
@@ -86,8 +79,6 @@ class AuditSettings:
     """Allowed findings by kind (`comparison.Kind`); -1: any number."""
     shown: int = 100
     """Maximum number of findings listed in the verdict's file."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """More options of the source."""
 
     def __post_init__(self) -> None:
         if not self.topics:
@@ -156,17 +147,6 @@ class AuditSettings:
     def needs_trace(self) -> bool:
         """Whether message trace is read."""
         return (self.with_sent and not self.ledger) or bool(self.groups)
-
-    @property
-    def stored(self) -> Stored:
-        """Where stored messages are."""
-        return Stored(
-            topics=self.topics,
-            name_server=self.name_server,
-            directory=self.archive,
-            live=self.live,
-            options=self.options,
-        )
 
     @property
     def trace(self) -> Stored:

@@ -16,8 +16,6 @@ class Source:
     topics: tuple[str, ...] = ()
     name_server: str = ""
     """`host:port;…`; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR`."""
-    fail_on_data_loss: bool = True
-    """Whether messages that were deleted before they were read are an error."""
     options: Mapping[str, str] = field(default_factory=dict)
     """More options of the source."""
 
@@ -27,12 +25,23 @@ class Source:
         return self._options()
 
     def _options(self) -> dict[str, str]:
-        found = {"failOnDataLoss": str(self.fail_on_data_loss).lower(), **self.options}
+        found = dict(self.options)
         if self.name_server:
             found["nameServer"] = self.name_server
         if self.topics:
             found["subscribe"] = ",".join(self.topics)
         return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeSource(Source):
+    """A source of which no message is to be missed."""
+
+    fail_on_data_loss: bool = True
+    """Whether messages that were deleted before they were read are an error."""
+
+    def _options(self) -> dict[str, str]:
+        return {"failOnDataLoss": str(self.fail_on_data_loss).lower(), **Source._options(self)}
 
     @property
     def may_lose(self) -> bool:
@@ -42,14 +51,14 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSource(Source):
+class TopicSource(WholeSource):
     """Topics by name or by pattern."""
 
     pattern: str = ""
     """A regular expression that whole topic names match; new topics are picked up by later runs."""
 
     def _options(self) -> dict[str, str]:
-        found = Source._options(self)
+        found = WholeSource._options(self)
         return found | {"subscribePattern": self.pattern} if self.pattern else found
 
     def check_topics(self, what: str) -> None:

@@ -22,7 +22,7 @@ from sparrowmq.spark.pipelines.archive.ledger import ArchiveError, ArchiveLedger
 from sparrowmq.spark.pipelines.archive.location import ArchiveContent, content_of
 from sparrowmq.spark.pipelines.archive.rows import NEEDED, UTC_DATE
 from sparrowmq.spark.pipelines.common import reading
-from sparrowmq.spark.pipelines.common.source import Source, between, check_times
+from sparrowmq.spark.pipelines.common.source import WholeSource, between, check_times
 from sparrowmq.spark.pipelines.common.steps import AT_MOST, Plan, Step, reads
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ NAME: Final = "history"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistorySettings(Source):
+class HistorySettings(WholeSource):
     """Which messages of which archive and cluster; without topics, of all in the archive.
 
     `fail_on_data_loss`: offsets that are neither archived nor still stored are an error.

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ from sparrowmq.spark.pipelines.archive.archive import read_archive
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger
 from sparrowmq.spark.pipelines.archive.location import content_of
 from sparrowmq.spark.pipelines.common import reading
-from sparrowmq.spark.pipelines.common.source import between
+from sparrowmq.spark.pipelines.common.source import Source, between
 from sparrowmq.spark.pipelines.query.history import HistorySettings, history, plan_history
 
 if TYPE_CHECKING:
@@ -32,48 +32,54 @@ _EARLIEST: Final = "earliestMessageTimeStamp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """The source of messages: the cluster, an archive, or both (then each message is read once)."""
+class StoredSource(Source):
+    """Stored messages of topics, in the cluster, in an archive, or in both."""
 
-    topics: tuple[str, ...]
-    name_server: str = ""
-    directory: str | Path | None = None
-    """An archive."""
+    archive: str | Path | None = None
+    """An archive to read in addition to the live log."""
     live: bool = True
-    """Whether to query the cluster."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """More options of the source."""
+    """Whether the live log is read; without it an archive is needed."""
+
+    @property
+    def stored(self) -> Stored:
+        """Where stored messages are."""
+        return Stored(
+            topics=self.topics,
+            name_server=self.name_server,
+            archive=self.archive,
+            live=self.live,
+            options=self.options,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored(StoredSource):
+    """The source of messages: the cluster, an archive, or both (then each message is read once)."""
 
     def __post_init__(self) -> None:
         if not self.topics:
             raise SettingsError("no topic is given; give one or more", "topics")
-        if not self.live and self.directory is None:
+        if not self.live and self.archive is None:
             text = "without the live log an archive is needed: give its directory"
-            raise SettingsError(text, "directory", other="live")
-
-    @property
-    def source_options(self) -> dict[str, str]:
-        """Options of every read of the live log."""
-        named = {"nameServer": self.name_server} if self.name_server else {}
-        return {**self.options, **named, "subscribe": ",".join(self.topics)}
+            raise SettingsError(text, "archive", other="live")
 
     @property
     def ledger(self) -> ArchiveLedger:
         """The archive's content; None without an archive."""
-        if self.directory is None:
+        if self.archive is None:
             return ArchiveLedger()
-        return content_of(self.directory).ledger
+        return content_of(self.archive).ledger
 
     def of(self, topic: str) -> Stored:
         """The same for another topic, without the archive if that does not have the topic."""
         kept = any(queue.topic == topic for queue in self.ledger.queues)
-        where = self.directory if kept or not self.live else None
-        return replace(self, topics=(topic,), directory=where)
+        where = self.archive if kept or not self.live else None
+        return replace(self, topics=(topic,), archive=where)
 
     def __str__(self) -> str:
-        if self.directory is None:
+        if self.archive is None:
             return "the live log"
-        return f"archive {self.directory}{' and the live log' if self.live else ''}"
+        return f"archive {self.archive}{' and the live log' if self.live else ''}"
 
 
 def live_spans(where: Stored, since: int, until: int) -> list[Span]:
@@ -86,17 +92,17 @@ def read(spark: SparkSession, where: Stored, columns: Sequence[str], since: int,
 
     Raises `SettingsError` when the archive lacks a column, and the cluster's errors.
     """
-    if where.directory is None:
+    if where.archive is None:
         spans = live_spans(where, since, until)
         return _within(read_spans(spark, where, (*columns, "store_timestamp"), spans), columns, since, until)
     _need_columns(where, columns)
     if not where.live:
-        frame = read_archive(spark, where.directory)
+        frame = read_archive(spark, where.archive)
         first, last = (datetime.fromtimestamp(at / 1000, UTC).date() for at in (since, until))
         frame = frame.where(frame["topic"].isin(*where.topics) & frame["date"].between(first, last))
         return _within(frame, columns, since, until)
     settings = HistorySettings(
-        directory=where.directory,
+        directory=where.archive,
         topics=where.topics,
         name_server=where.name_server,
         since=since,
@@ -121,7 +127,7 @@ def read_spans(
 
 def optional_columns(where: Stored, columns: Iterable[str]) -> list[str]:
     """The available ones of `columns`: an archive has those that were kept."""
-    if where.directory is None:
+    if where.archive is None:
         return list(columns)
     kept = {"topic", *where.ledger.columns}
     return [name for name in columns if name in kept]
@@ -132,7 +138,7 @@ def _need_columns(where: Stored, columns: Iterable[str]) -> None:
     missing = sorted(set(wanted) - set(optional_columns(where, wanted)))
     if missing:
         raise SettingsError(
-            f"archive {where.directory} has no column {missing[0]!r}; archive it with that column",
+            f"archive {where.archive} has no column {missing[0]!r}; archive it with that column",
             "columns",
             missing[0],
         )
@@ -151,7 +157,7 @@ def gaps(where: Stored, since: int, until: int) -> list[str]:
     Queries the cluster, starts no Spark. For an archive without a cluster only its beginning can be checked
     here.
     """
-    if where.directory is None:
+    if where.archive is None:
         return _live_gaps(where, since)
     ledger = where.ledger
     found: list[str] = []
@@ -173,7 +179,7 @@ def gaps(where: Stored, since: int, until: int) -> list[str]:
     try:
         plan_history(
             HistorySettings(
-                directory=where.directory,
+                directory=where.archive,
                 topics=where.topics,
                 name_server=where.name_server,
                 options=where.options,

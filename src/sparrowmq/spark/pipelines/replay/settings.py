@@ -13,7 +13,7 @@ from sparrowmq.core.names import dlq_topic
 from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options.table import connection_options
 from sparrowmq.spark.pipelines.common import directories
-from sparrowmq.spark.pipelines.common.source import Source, check_least, check_times
+from sparrowmq.spark.pipelines.common.source import WholeSource, check_least, check_times
 from sparrowmq.spark.pipelines.replay.directory import ReplayDirectory
 
 TOPIC: Final = "{topic}"
@@ -34,7 +34,7 @@ _FREE: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySettings(Source):
+class ReplaySettings(WholeSource):
     """A replay's source and target. One source: topics (or ranges of queues), an archive (without topics: all
     in it), a group's dead letters. Of the source's `options`, those of the connection and of speed.
     """
@@ -134,7 +134,7 @@ class ReplaySettings(Source):
 
     def _options(self) -> dict[str, str]:
         filters = {"tags": self.tags, "sql92": self.sql92}
-        return {**Source._options(self), **{name: text for name, text in filters.items() if text}}
+        return {**WholeSource._options(self), **{name: text for name, text in filters.items() if text}}
 
     def sink_options(self, source: str) -> dict[str, str]:
         """Options of every write of messages from a topic."""

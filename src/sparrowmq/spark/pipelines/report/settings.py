@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -11,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.names import check_group
-from sparrowmq.spark.pipelines.query.stored import Stored
+from sparrowmq.spark.pipelines.query.stored import StoredSource
 
 HOUR_MS: Final = 3_600_000
 DAYS_MAX: Final = 366
@@ -61,12 +60,11 @@ def _midnight(day: date, zone: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportSettings:
-    """The topics and days of a report, its sources and its directory."""
+class ReportSettings(StoredSource):
+    """The topics and days of a report, its sources and its directory; without the live log, no groups."""
 
     directory: str | Path
     """Directory of tables, pages and snapshots, on a mounted file system."""
-    topics: tuple[str, ...]
     groups: tuple[str, ...] = ()
     """Consumer groups; empty: all that have offsets in the topics."""
     day: date | None = None
@@ -75,20 +73,10 @@ class ReportSettings:
     """Number of days, each with separate tables and page."""
     zone: str = "UTC"
     """The time zone of the days."""
-    name_server: str = ""
-    """`host:port;…`; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR`."""
-    archive: str | Path | None = None
-    """An archive to read, in addition to the live log."""
-    live: bool = True
-    """Whether to query the cluster; without it there are no figures about groups, and an archive
-    is required.
-    """
     top: int = 10
     """Number of listed keys, tags and producers of each topic."""
     partial: bool = False
     """Report also on days whose messages may have been deleted."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """More options of the source."""
 
     def __post_init__(self) -> None:
         for group in self.groups:
@@ -103,17 +91,6 @@ class ReportSettings:
                 f"zone={self.zone!r} is not a time zone; give one such as Europe/Berlin", "zone", self.zone
             ) from None
         assert self.stored.topics, "Stored refuses none"
-
-    @property
-    def stored(self) -> Stored:
-        """The source of messages."""
-        return Stored(
-            topics=self.topics,
-            name_server=self.name_server,
-            directory=self.archive,
-            live=self.live,
-            options=self.options,
-        )
 
     def chosen(self, now: float) -> list[Day]:
         """The days, oldest first; `now` in epoch seconds. Raises `SettingsError` for future days."""
