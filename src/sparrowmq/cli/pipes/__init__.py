@@ -3,7 +3,7 @@
 Spark is imported when one runs.
 
 May import: base.
-Begin with `shared` (options and the way to a run) and `archive`.
+Begin with `pipeline` (the frame of all commands), `shared` (their options) and `archive`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import typer
 
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.base.times import millis
-from sparrowmq.cli.pipes.common import Since, Until, need_spark
+from sparrowmq.cli.pipes.common import BatchRows, Every, Follow, Pattern, Since, Topics, Until, need_spark
 from sparrowmq.cli.pipes.pipeline import Pipeline
 from sparrowmq.cli.pipes.shared import Shared, with_options
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.common.watch import Progress, Watch
 
 
-Topics = Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")]
 To = Annotated[
     str,
     typer.Option(
@@ -48,11 +47,7 @@ KeepDays = Annotated[
 HistoryDays = Annotated[
     int, typer.Option(help="Versions of a table older than this number of days may be deleted.")
 ]
-Pattern = Annotated[str, typer.Option(help="Regular expression for whole topic names.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C.")]
-Every = Annotated[float, typer.Option(help="With --follow: seconds between the starts of batches.")]
 Start = Annotated[str, typer.Option(help="earliest or latest: where to start in new queues.")]
-BatchRows = Annotated[int, typer.Option(help="Maximum messages per batch.")]
 Columns = Annotated[str | None, typer.Option(help="Columns of the source to keep, separated by commas.")]
 Select = Annotated[
     list[str] | None,
@@ -99,7 +94,7 @@ BadRowsShare = Annotated[
 class AsTable:
     """Options of archives that are tables."""
 
-    table_format: Format = "parquet"
+    format: Format = "parquet"
     table: Table = ""
     sort: Sort = None
     file_bytes: FileBytes = 128 * 1024 * 1024
@@ -109,14 +104,7 @@ class AsTable:
     @property
     def settings(self) -> dict[str, Any]:
         """As settings of the pipeline."""
-        return {
-            "format": self.table_format,
-            "table": self.table,
-            "sort": _names(self.sort),
-            "file_bytes": self.file_bytes,
-            "keep_days": self.keep_days,
-            "history_days": self.history_days,
-        }
+        return {**asdict(self), "sort": _names(self.sort)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,16 +123,10 @@ class Batches:
     @property
     def settings(self) -> dict[str, Any]:
         """As settings of the pipeline."""
-        return {
-            "pattern": self.pattern,
-            "follow": self.follow,
-            "every": self.every,
-            "start": self.start,
-            "batch_rows": self.batch_rows,
-            **({"columns": _names(self.columns)} if self.columns else {}),
-            "select": tuple(self.select or ()),
-            "compact_batches": self.compact_batches,
-        }
+        from sparrowmq.columnar.schema import DEFAULT_COLUMNS
+
+        columns = _names(self.columns) or DEFAULT_COLUMNS
+        return {**asdict(self), "columns": columns, "select": tuple(self.select or ())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

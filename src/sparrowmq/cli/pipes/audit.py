@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,13 +64,15 @@ class Evidence:
         str,
         typer.Option(metavar="PATH", help="Producers' files instead of traces: CSV, JSON lines, Parquet."),
     ] = ""
-    ledger_column: Annotated[
+    ledger_columns: Annotated[
         Texts,
         typer.Option(
-            metavar="NAME=SQL", help="Expression for the topic, id or time in these files; repeatable."
+            "--ledger-column",
+            metavar="NAME=SQL",
+            help="Expression for the topic, id or time in these files; repeatable.",
         ),
     ] = None
-    sends: Annotated[bool, typer.Option("--sends/--no-sends", help="Whether sends are checked.")] = True
+    with_sent: Annotated[bool, typer.Option("--sends/--no-sends", help="Whether sends are checked.")] = True
     match: Annotated[str, typer.Option(help="id or keys: how to identify messages.")] = "id"
     trace_topic: Annotated[str, typer.Option(help="Topic to which clients write traces.")] = (
         "RMQ_SYS_TRACE_TOPIC"
@@ -84,26 +86,18 @@ class Evidence:
     @property
     def settings(self) -> dict[str, Any]:
         """As settings of the pipeline."""
-        return {
-            "ledger": self.ledger,
-            "ledger_columns": pairs(self.ledger_column, "--ledger-column"),
-            "with_sent": self.sends,
-            "match": self.match,
-            "trace_topic": self.trace_topic,
-            "archive": self.archive,
-            "live": self.live,
-        }
+        return {**asdict(self), "ledger_columns": pairs(self.ledger_columns, "--ledger-column")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
     """Options for exceptions that are not faults."""
 
-    late: Annotated[float, typer.Option(help="Seconds within which a stored message must be consumed.")] = (
-        300.0
-    )
-    margin: Annotated[
-        float, typer.Option(help="Tolerance for clock differences and late traces, in seconds.")
+    late_seconds: Annotated[
+        float, typer.Option("--late", help="Seconds within which a stored message must be consumed.")
+    ] = 300.0
+    margin_seconds: Annotated[
+        float, typer.Option("--margin", help="Tolerance for clock differences and late traces, in seconds.")
     ] = 60.0
     allow: Annotated[
         Texts,
@@ -113,11 +107,7 @@ class Allowed:
     @property
     def settings(self) -> dict[str, Any]:
         """As settings of the pipeline."""
-        return {
-            "late_seconds": self.late,
-            "margin_seconds": self.margin,
-            "allow": _numbers(self.allow),
-        }
+        return {**asdict(self), "allow": _numbers(self.allow)}
 
 
 @with_options

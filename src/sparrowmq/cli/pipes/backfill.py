@@ -11,14 +11,13 @@ import typer
 
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.base.times import millis
-from sparrowmq.cli.pipes.common import Since, Until, need_spark
+from sparrowmq.cli.pipes.common import Pattern, Since, Topics, Until, need_spark
 from sparrowmq.cli.pipes.pipeline import Pipeline
 from sparrowmq.cli.pipes.shared import Shared, with_options
 
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.backfill.job import Write
 
-Topics = Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")]
 To = Annotated[
     str,
     typer.Option(
@@ -27,7 +26,6 @@ To = Annotated[
         help="Directory for result and ledger, visible to all of Spark's machines; or a URI: s3a://…, hdfs://….",
     ),
 ]
-Pattern = Annotated[str, typer.Option(help="Regular expression for whole topic names.")]
 WindowSeconds = Annotated[
     str | None,
     typer.Option(

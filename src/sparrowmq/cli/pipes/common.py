@@ -66,6 +66,11 @@ Since = Annotated[
 Until = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Only messages stored before this time.")
 ]
+Topics = Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")]
+Pattern = Annotated[str, typer.Option(help="Regular expression for whole topic names.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C.")]
+Every = Annotated[float, typer.Option(help="With --follow: seconds between the starts of batches.")]
+BatchRows = Annotated[int, typer.Option(help="Maximum messages per batch.")]
 OutTo = Annotated[
     str | None,
     typer.Option("--to", metavar="PATH|URI", help="Write the messages to this new directory as Parquet."),

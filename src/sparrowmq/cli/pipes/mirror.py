@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sparrowmq.cli.pipes.common import need_spark, pairs
+from sparrowmq.cli.pipes.common import BatchRows, Every, Follow, Topics, need_spark, pairs
 from sparrowmq.cli.pipes.pipeline import Pipeline
 from sparrowmq.cli.pipes.shared import Shared, with_options
 
-Topics = Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")]
 ToNamesrv = Annotated[
     str, typer.Option("--to", metavar="HOST:PORT", help="Name servers of the target, separated by ';'.")
 ]
@@ -29,10 +28,7 @@ Directory = Annotated[
     ),
 ]
 Pattern = Annotated[str, typer.Option(help="Regular expression for whole topic names; includes new topics.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C.")]
-Every = Annotated[float, typer.Option(help="With --follow: seconds between the starts of batches.")]
 Start = Annotated[str, typer.Option(help="earliest or latest: where the first run starts.")]
-BatchRows = Annotated[int, typer.Option(help="Maximum messages per batch.")]
 Groups = Annotated[
     list[str] | None,
     typer.Option("--group", metavar="GROUP", help="Group whose offsets are mirrored; repeatable."),

@@ -93,20 +93,15 @@ class ReadFrom:
     """Options for the source and the read range."""
 
     archive: Archive = None
-    dead_letters: DeadLetters = ""
+    dead_letters_of: DeadLetters = ""
     ranges: Ranges = None
     since: Since = None
     until: Until = None
 
     def settings(self, zone: tzinfo) -> dict[str, Any]:
         """As settings of the pipeline; times without a zone are in `zone`. Raises `UsageError`."""
-        return {
-            "archive": self.archive,
-            "dead_letters_of": self.dead_letters,
-            "ranges": tuple(map(span, self.ranges or ())),
-            "since": millis(self.since, zone),
-            "until": millis(self.until, zone),
-        }
+        times = {"since": millis(self.since, zone), "until": millis(self.until, zone)}
+        return {**asdict(self), "ranges": tuple(map(span, self.ranges or ())), **times}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
