@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from msgspec import structs
 from tests.coordinator.cluster.asked import observed
+from tests.coordinator.groups.serving import serve_members
 from tests.support import run, until
 
 import sparrowmq as mq
@@ -16,7 +17,6 @@ from sparrowmq.client.push import member
 from sparrowmq.coordinator.cluster.clients import ClusterCalls
 from sparrowmq.coordinator.cluster.member_reports import READ_PROPERTIES, lean
 from sparrowmq.coordinator.groups import leader as groups
-from sparrowmq.coordinator.groups.members import serve_members
 from sparrowmq.coordinator.services.groups.handlers import failing, head
 from sparrowmq.coordinator.services.groups.plans import different
 from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX

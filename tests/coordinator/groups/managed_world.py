@@ -9,12 +9,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.coordinator.groups.serving import serve_members
 from tests.support import run, until
 
 from sparrowmq import aio
 from sparrowmq.coordinator.cluster.clients import ClusterCalls
 from sparrowmq.coordinator.groups.handover import Times
-from sparrowmq.coordinator.groups.members import serve_members
 from sparrowmq.testing import LocalCluster
 
 TIMES = Times(member_lease=3.0, lease=4.0, drain=3.0)

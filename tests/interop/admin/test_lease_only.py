@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from tests.coordinator.groups.serving import serve_members
 from tests.interop.apache import ApacheCluster
 from tests.support import run, until
 
 from sparrowmq import aio
 from sparrowmq.coordinator.cluster.clients import ClusterCalls
 from sparrowmq.coordinator.groups.handover import Times
-from sparrowmq.coordinator.groups.members import serve_members
 
 pytestmark = pytest.mark.interop
 

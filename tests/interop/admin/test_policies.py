@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.coordinator.groups.serving import serve_members
 from tests.interop.driver import JavaConsumer, JavaDriver
 from tests.support import run, until, until_sync
 
@@ -12,7 +13,6 @@ import sparrowmq as mq
 from sparrowmq import aio
 from sparrowmq.coordinator.cluster.clients import ClusterCalls
 from sparrowmq.coordinator.groups.initial_state import Terms
-from sparrowmq.coordinator.groups.members import serve_members
 from sparrowmq.coordinator.groups.plan import AdmissionRules
 from sparrowmq.coordinator.groups.unfenced import UnfencedGroups
 from sparrowmq.testing import LocalCluster

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq import GroupConnections
 from sparrowmq.coordinator.groups.group_registry import GroupRegistry
-from sparrowmq.coordinator.groups.handover import Times
 from sparrowmq.coordinator.groups.initial_state import ReportedState
 from sparrowmq.coordinator.groups.judging import Admits, Judge
 from sparrowmq.coordinator.groups.leader import GroupLeader
 from sparrowmq.coordinator.groups.moves import ManagedCluster
-from sparrowmq.coordinator.groups.plan import AdmissionRules
 from sparrowmq.coordinator.groups.proofs import digest_of, is_right, new_proof
 from sparrowmq.core.clock import Clock, Sleep, SystemClock
 from sparrowmq.core.errors import InvalidNameError, SparrowError
@@ -139,24 +137,6 @@ async def open_port(
             async with asyncio.timeout(FORGET_SECONDS):
                 if await cluster.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY) == address:
                     await cluster.delete_value(COORDINATOR_NAMESPACE, COORDINATOR_KEY)
-
-
-@asynccontextmanager
-async def serve_members(
-    cluster: Keeper,
-    *,
-    host: str,
-    port: int,
-    times: Times | None = None,
-    rules: Mapping[str, AdmissionRules] | None = None,
-    clock: Clock | None = None,
-    sleep: Sleep = asyncio.sleep,
-) -> AsyncIterator[MemberServer]:
-    """Coordinate without a database while the block runs. Raises like `open_port`."""
-    used = clock or SystemClock()
-    groups = GroupRegistry(cluster, times=times, rules=rules, monotonic=used.monotonic)
-    async with open_port(cluster, groups, Port(host, port), clock=used, sleep=sleep) as server:
-        yield server
 
 
 async def _keep_published(cluster: Keeper, address: str, sleep: Sleep) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.coordinator.groups.serving import serve_members
 from tests.coordinator.services.watched import MadeUpKeeper
 from tests.support import run
 
-from sparrowmq.coordinator.groups.members import PUBLISH_SECONDS, serve_members
+from sparrowmq.coordinator.groups.members import PUBLISH_SECONDS
 from sparrowmq.protocol.managed import COORDINATOR_KEY
 
 

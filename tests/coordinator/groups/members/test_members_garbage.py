@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.coordinator.groups.serving import serve_members
 from tests.coordinator.services.watched import MadeUpKeeper
 from tests.support import run
 
@@ -21,7 +22,6 @@ from sparrowmq.coordinator.groups.members import (
     UNABLE_MAX,
     WORD_CHARS_MAX,
     MemberServer,
-    serve_members,
 )
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
