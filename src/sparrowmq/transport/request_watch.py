@@ -37,7 +37,6 @@ KINDS_MAX: Final = 200
 """Pairs of a request and a response code that are counted; both are names of the protocol."""
 LOG_SECONDS: Final = 1.0
 """Interval between lines of one kind; the next line has the number of those left out."""
-SLOW_MS: Final = 500
 StoredSend = tuple[int, int, int, bytes, bytes]
 """Values of the answer to a send: opaque, queue id, queue offset, message id, unique key."""
 

@@ -123,12 +123,6 @@ class WaitingTable:
         self._remove(one)
         return one
 
-    def next_deadline(self) -> int | None:
-        """The earliest deadline, epoch ms; None if nothing waits."""
-        while self._deadlines and self._deadlines[0][2].is_gone:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
-
     def take_expired(self, now_ms: int) -> list[WaitingRequest]:
         """Remove and return the requests whose deadline has passed."""
         taken = []
