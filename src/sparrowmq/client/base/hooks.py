@@ -12,14 +12,16 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparrowmq.core.errors import ClientError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.results import SendResult
 from sparrowmq.protocol.frame import Command
-from sparrowmq.protocol.pop.receipts import Receipt
 from sparrowmq.transport.occasional import OccasionalLog
+
+if TYPE_CHECKING:
+    from sparrowmq.protocol.pop.receipts import Receipt
 
 log = logging.getLogger("sparrowmq.client")
 
