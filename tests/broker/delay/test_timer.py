@@ -20,8 +20,9 @@ from tests.support import run, until
 
 from sparrowmq.broker.base.internal_store import InnerMessage
 from sparrowmq.broker.delay.recall import parse_handle, recall_handle
-from sparrowmq.broker.delay.timer import BATCH_MESSAGES, LoadedSlot, TimerService, due_in, plan
-from sparrowmq.core.errors import StoreFullError
+from sparrowmq.broker.delay.timer import TimerService
+from sparrowmq.broker.delay.timer_slots import BATCH_MESSAGES, LoadedSlot, due_in, plan
+from sparrowmq.core.errors import StoreError, StoreFullError
 from sparrowmq.core.names import TIMER_TOPIC
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -409,6 +410,27 @@ def test_full_disk_stops_delivery_until_there_is_space(
             clockwork.settle()
     assert clockwork.at(T0 + 1500) == [b"a"]
     assert clockwork.at(T0 + 9000) == [b"a"]
+
+
+def test_message_that_could_not_be_read_once_is_delivered(
+    clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for body in (b"a", b"b"):
+        clockwork.send(body, TIMER_DELAY_SEC=3)
+    clockwork.settle()
+    store = clockwork.rig.store
+    read, failures = store.decoded_record, [StoreError("too many open files")]
+
+    def failing(physical_offset: int) -> StoredRecord | None:
+        if failures:
+            raise failures.pop()
+        return read(physical_offset)
+
+    monkeypatch.setattr(store, "decoded_record", failing)
+    clockwork.rig.clock.ms = T0 + 3000
+    with pytest.raises(StoreError):
+        clockwork.settle()
+    assert clockwork.at(T0 + 3500) == [b"a", b"b"]
 
 
 # Over the end of a broker

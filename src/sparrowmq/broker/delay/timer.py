@@ -11,25 +11,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.base.internal_store import InnerMessage, InnerStore
-from sparrowmq.broker.delay.rerouting import (
-    DELETE_SEPARATOR,
-    PRECISION_MS,
-    TIMER_DELETE,
-    TIMER_OUT,
-    TIMER_PROPERTIES,
-    deliver_time,
-)
+from sparrowmq.broker.delay.rerouting import PRECISION_MS, TIMER_DELETE
 from sparrowmq.broker.delay.schedule import real_address
+from sparrowmq.broker.delay.timer_slots import (
+    BATCH_MESSAGES,
+    LoadedSlot,
+    TimerPlacement,
+    due_in,
+    out_time,
+    plan,
+    taken_back,
+)
 from sparrowmq.core.clock import Sleep
 from sparrowmq.core.errors import InvalidMessageError, SparrowError
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.names import TIMER_TOPIC
 from sparrowmq.protocol import properties as property_string
-from sparrowmq.store.timers.timer_log import MAGIC_DELETE, MAGIC_NORMAL, MAGIC_ROLL, NONE, Unit
+from sparrowmq.store.timers.timer_log import MAGIC_ROLL, NONE, Unit
 from sparrowmq.store.timers.timers import Timers, is_marker, is_roll
 from sparrowmq.transport.occasional import OccasionalLog
 
@@ -46,10 +48,7 @@ OFFSET_MAX: Final = 2**62
 LOOK_MESSAGES: Final = 512
 MARKERS_MAX: Final = 100_000
 """Maximum number of markers that are remembered before they are planned."""
-BATCH_MESSAGES: Final = 128
 BATCH_BYTES: Final = 512 * 1024
-CHAIN_UNITS: Final = 2000
-"""Maximum number of messages that one turn plans, delivers, or follows in a chain."""
 
 AHEAD_MS: Final = 1000
 """How long before its second begins a slot is read."""
@@ -62,172 +61,6 @@ SKIP_MS: Final = 86_400_000
 
 DIRECT: Final = 2**63 - 1
 """`TIMER_ENQUEUE_MS` of a message that was already due when it was planned."""
-
-
-class TimerPlacement(NamedTuple):
-    """The slot of a message, epoch ms, and the magic of its unit."""
-
-    slot: int
-    magic: int
-
-
-def plan(out: int, write_time: int, window_ms: int, *, is_delete: bool) -> TimerPlacement:
-    """The placement at `write_time` of a message for slot `out`: in that slot, or where it is planned again.
-
-    `window_ms` is how far ahead messages are planned. The last two stages are about equally long.
-    """
-    magic = MAGIC_NORMAL | (MAGIC_DELETE if is_delete else 0)
-    ahead = out - write_time
-    if ahead < window_ms:
-        return TimerPlacement(out, magic)
-    wait = window_ms // 2 if ahead - window_ms < window_ms // 3 else window_ms
-    return TimerPlacement(write_time + wait // PRECISION_MS * PRECISION_MS, magic | MAGIC_ROLL)
-
-
-def due_in(slot: int, own: dict[str, str], stored_at: int) -> int:
-    """When a message of a slot is due, epoch ms: the requested time, within the slot's second."""
-    asked = None
-    if any(name in own for name in TIMER_PROPERTIES):
-        asked = deliver_time(own, stored_at)
-    if asked is None or not slot < asked <= slot + PRECISION_MS:
-        return slot + PRECISION_MS
-    return asked
-
-
-def out_time(record: StoredRecord) -> int | None:
-    """The slot of a message of the timer topic, epoch ms; None when the message does not specify it."""
-    text = property_string.find(record.properties, TIMER_OUT.encode())
-    if text is None or not text.isdigit() or len(text) > 15:
-        return None
-    return int(text) // PRECISION_MS * PRECISION_MS
-
-
-def taken_back(marker: StoredRecord, value: str) -> tuple[str, str]:
-    """Topic and unique key of the message that a deletion marker with this value cancels.
-
-    The value is the key, or `topic+key` where 5.5.0 runs with `appendTopicForTimerDeleteKey`, which is off by
-    default. A marker cancels only messages of its own topic: clients can set the property, and permission to
-    send to one topic must not allow deletions in another.
-    """
-    topic = (property_string.find(marker.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
-    return topic, value.removeprefix(f"{topic}{DELETE_SEPARATOR}")
-
-
-class LoadedSlot:
-    """One slot being processed: first its chain is followed, then its messages are sorted by due time.
-
-    `chain` has the positions of its units, oldest first once it is followed.
-
-    `due` holds physical offset and planning time, in turn, of the messages of each millisecond; `rolled` has
-    the same for messages that are planned again.
-    """
-
-    __slots__ = (
-        "_done",
-        "_fresh",
-        "_search",
-        "chain",
-        "deleted",
-        "due",
-        "next_unit",
-        "rolled",
-        "slot",
-        "sorted_until",
-    )
-
-    def __init__(self, slot: int, last: int) -> None:
-        self.slot = slot
-        self.next_unit = last
-        self.chain: array[int] = array("q")
-        self._fresh: array[int] = array("q")
-        self._search: Iterator[int] | None = None
-        """The places of the timer log, while a slot with a damaged chain is looked for there."""
-        self.sorted_until = 0
-        self.due: dict[int, array[int]] = {}
-        self._done: dict[int, int] = {}
-        self.rolled: array[int] = array("q")
-        self.deleted: set[tuple[str, str]] = set()
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether the chain was followed to its first unit."""
-        return self.next_unit == NONE and self._search is None
-
-    @property
-    def is_sorted(self) -> bool:
-        """Whether every unit was sorted."""
-        return self.is_followed and self.sorted_until == len(self.chain)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether all its messages are delivered."""
-        return self.is_sorted and not self.due and not self.rolled
-
-    def add(self, position: int) -> None:
-        """Add a unit that was chained to the slot after loading."""
-        (self.chain if self.is_followed else self._fresh).append(position)
-
-    def follow(self, timers: Timers) -> None:
-        """Follow the chain, newest unit first, for one turn. If a unit of it is damaged, the others are found
-        in the timer log.
-        """
-        if self._search is None:
-            self._go_back(timers)
-            if self.is_followed:
-                self.chain.reverse()
-        else:
-            self._look_on(self._search)
-        if self.is_followed:
-            self.chain.extend(self._fresh)
-
-    def _go_back(self, timers: Timers) -> None:
-        for _ in range(CHAIN_UNITS):
-            position = self.next_unit
-            if position < timers.log.start:  # the first unit, or the messages before were deleted
-                self.next_unit = NONE
-                return
-            unit = timers.log.read(position)
-            if unit is None or unit.slot != self.slot or unit.previous >= position:
-                log.error("the timer log is damaged at %d: its units of that second are looked for", position)
-                self.next_unit, self._search = NONE, timers.log.search(self.slot)
-                del self.chain[:]
-                return
-            self.chain.append(position)
-            self.next_unit = unit.previous
-
-    def _look_on(self, search: Iterator[int]) -> None:
-        fresh = set(self._fresh)
-        for _ in range(CHAIN_UNITS):
-            position = next(search, None)
-            if position is None:
-                self._search = None
-                return
-            if position != NONE and position not in fresh:
-                self.chain.append(position)
-
-    def take(self, now: int) -> list[tuple[int, int]]:
-        """Up to a batch of due messages: physical offsets and planning times, oldest due time first."""
-        taken: list[tuple[int, int]] = []
-        for moment in sorted(moment for moment in self.due if moment <= now):
-            pairs = self.due[moment]
-            for index in range(self._done.get(moment, 0), len(pairs), 2):
-                if len(taken) == BATCH_MESSAGES:
-                    return taken
-                taken.append((pairs[index], pairs[index + 1]))
-        return taken
-
-    def drop(self, count: int) -> None:
-        """Remove the first `count` messages that `take` returned."""
-        for moment in sorted(self.due):
-            size, done = len(self.due[moment]), self._done.pop(moment, 0)
-            step = min(count, (size - done) // 2)
-            count -= step
-            done += 2 * step
-            if done < size:
-                if done:
-                    self._done[moment] = done
-                return
-            del self.due[moment]
 
 
 class MarkersAhead:
@@ -512,10 +345,8 @@ class TimerService:
 
     def _sort(self, slot: LoadedSlot) -> None:
         """Sort the next messages of a slot: when each is due, or which one it cancels."""
-        end = min(len(slot.chain), slot.sorted_until + BATCH_MESSAGES)
-        while slot.sorted_until < end:
-            unit = self._timers.log.read(slot.chain[slot.sorted_until])
-            slot.sorted_until += 1
+        for position in slot.unsorted():
+            unit = self._timers.log.read(position)
             if unit is None:
                 continue
             if is_roll(unit.magic):
