@@ -307,3 +307,14 @@ def test_offset_id_cannot_make_the_console_connect_elsewhere(console: Site, admi
         assert "No messages found" in found.words
         with pytest.raises(TimeoutError):
             server.accept()
+
+
+def test_groups_that_were_not_asked_are_shown_as_unknown(
+    admin: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = find(admin, topic=ODD.topic, by="key", key="order-3")
+    link = re.search(r'href="(/messages/Orders/[^"]+)"', page.text)
+    assert link is not None
+    assert f"{ODD.group} unknown" not in admin.page(link[1]).part("consumed")
+    monkeypatch.setattr(one, "ASKED_MAX", 0)
+    assert f"{ODD.group} unknown" in admin.page(link[1]).part("consumed")

@@ -5,6 +5,7 @@ None is shown as unknown, and zero as zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -12,6 +13,8 @@ from sparrowmq.console.texts import Words
 
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+NAMES_MAX: Final = 20
+"""Names, or sentences, that a page lists at most outside its tables."""
 LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999: later times are invalid."""
 
@@ -63,6 +66,18 @@ def iso(at_ms: int) -> str:
     if not 0 < at_ms <= LAST_MS:
         return str(at_ms)
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def listed(names: Sequence[object]) -> str:
+    """Names in one line: the first ones, and how many more there are."""
+    more = f", … (+{len(names) - NAMES_MAX})" if len(names) > NAMES_MAX else ""
+    return (", ".join(map(str, names[:NAMES_MAX])) or "–") + more
+
+
+def first(says: Sequence[str], words: Words, left: int = 0) -> list[str]:
+    """The first of these sentences, and how many more there are; `left` more are not in the list."""
+    left += max(0, len(says) - NAMES_MAX)
+    return [*says[:NAMES_MAX], *([words("word.further", count=left)] if left else [])]
 
 
 def said(kind: str, value: object, words: Words) -> str:

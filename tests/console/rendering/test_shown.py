@@ -39,3 +39,11 @@ def test_values_are_shown_in_words(kind: str, value: object, text: str) -> None:
 def test_times_are_machine_readable() -> None:
     assert shown.iso(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert shown.iso(10**20) == str(10**20)
+
+
+def test_long_lists_say_how_many_more_there_are() -> None:
+    names = [f"group-{number}" for number in range(shown.NAMES_MAX + 3)]
+    assert shown.listed(names[:2]) == "group-0, group-1" and shown.listed([]) == "–"
+    assert shown.listed(names).endswith(f"group-{shown.NAMES_MAX - 1}, … (+3)")
+    assert shown.first(names[:2], words("en")) == names[:2]
+    assert shown.first(names, words("en"), left=4) == [*names[: shown.NAMES_MAX], "And 7 more."]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from sparrowmq.console import shown
 from sparrowmq.console.pages import guards, over_time
 from sparrowmq.console.pages.columns import BROKERS, DISKS, broker_rows, disk_rows, role_of
 from sparrowmq.console.tables import Column
@@ -269,7 +270,7 @@ async def name_server(visit: Visit) -> Values:
         ("alone", "number", found["alone_count"]),
     ]
     notes = [
-        visit.words(f"server.{name}", topics=", ".join(found[name]))
+        visit.words(f"server.{name}", topics=shown.listed(found[name]))
         for name in ("lacks", "alone")
         if found[name]
     ]

@@ -91,10 +91,6 @@ async def groups(visit: Visit) -> Values:
     return {"table": table, "looked_ms": found["looked_ms"]}
 
 
-NAMES_MAX: Final = 20
-"""Members that a sentence names."""
-
-
 async def summary(visit: Visit) -> Values:
     """What kind of group it is: how members get messages, of what, and its settings at the brokers."""
     found = await _group(visit)
@@ -111,7 +107,7 @@ async def summary(visit: Visit) -> Values:
         ("members", "number", len(found["members"])),
         ("how", "state", found["type"]),
         ("model", "state", found["model"]),
-        ("subscribed", "list", subscribed[:NAMES_MAX] or None),
+        ("subscribed", "text", shown.listed(subscribed) if subscribed else None),
     ]
     for name, kind in (("retries", "number"), ("consume", "text"), ("orderly", "text")):
         told = sorted({one[name] for one in found["configs"].values()})
@@ -245,16 +241,14 @@ def _who_follows(visit: Visit, found: Mapping[str, Any]) -> list[str]:
         return []
     says = [visit.words("tune.newest", newest=found["newest"], members=found["members"])]
     if found["older"]:
-        more = ["…"] if len(found["older"]) > NAMES_MAX else []
-        says.append(visit.words("tune.older", members=", ".join([*found["older"][:NAMES_MAX], *more])))
+        says.append(visit.words("tune.older", members=shown.listed(found["older"])))
     unable = {
         (one["setting"], member, why) for one in found["settings"] for member, why in one["unable"].items()
     }
-    says += [
-        visit.words("tune.unable", name=name, member=member, why=why)
-        for name, member, why in sorted(unable)[:NAMES_MAX]
+    unable_say = [
+        visit.words("tune.unable", name=name, member=member, why=why) for name, member, why in sorted(unable)
     ]
-    return says
+    return says + shown.first(unable_say, visit.words)
 
 
 async def resets(visit: Visit) -> Values:

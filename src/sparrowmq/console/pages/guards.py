@@ -35,8 +35,6 @@ FENCES: Final = (
     Column("generation", "number"),
     Column("state", "state", filtered=True),
 )
-NAMES_MAX: Final = 20
-"""Members and pauses that a sentence names."""
 
 
 async def holds(visit: Visit) -> Values:
@@ -86,22 +84,18 @@ async def fences(visit: Visit) -> Values:
 def _says(visit: Visit, policy: Mapping[str, Any]) -> list[str]:
     """Who may consume at one broker, and what is paused there."""
     broker, members = policy["broker"], policy["members"]
-    who = visit.words("guard.everybody") if members is None else _listed(members)
+    who = visit.words("guard.everybody") if members is None else shown.listed(members)
     number = f"{policy['epoch']}.{policy['revision']}"
     says = [visit.words("guard.policy", broker=broker, revision=number, members=who)]
     if policy["maximum"]:
         says.append(visit.words("guard.maximum", broker=broker, count=policy["maximum"]))
-    for one in policy["pauses"][:NAMES_MAX]:
+    paused = []
+    for one in policy["pauses"]:
         place = "/".join(str(part) for part in (one["topic"], one["queue"]) if part is not None)
         until = shown.moment(one["until_ms"]) if one["until_ms"] else visit.words("guard.resumed")
         given = {"place": place or visit.words("guard.everything"), "reason": one["reason"] or "–"}
-        says.append(visit.words("guard.paused", broker=broker, until=until, **given))
-    return says
-
-
-def _listed(names: list[str]) -> str:
-    more = f", … (+{len(names) - NAMES_MAX})" if len(names) > NAMES_MAX else ""
-    return (", ".join(names[:NAMES_MAX]) or "–") + more
+        paused.append(visit.words("guard.paused", broker=broker, until=until, **given))
+    return says + shown.first(paused, visit.words)
 
 
 # Changes

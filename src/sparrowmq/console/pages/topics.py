@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from sparrowmq.console import shown
 from sparrowmq.console.pages import guards, over_time, owners
 from sparrowmq.console.pages.columns import LAGS, lag_rows
-from sparrowmq.console.shown import said
 from sparrowmq.console.tables import Column
 from sparrowmq.console.visits import Field, Form, Page, PagePart, Preview, Values, Visit, at
 from sparrowmq.coordinator.api import cluster
@@ -62,8 +62,6 @@ SENDERS: Final = (
     Column("sent_ms", "time"),
 )
 NEWEST: Final = 20
-NAMES_MAX: Final = 20
-"""Maximum number of names in a sentence."""
 READ: Final = 4
 WRITE: Final = 2
 PERMS: Final[Mapping[int, str]] = {6: "read-write", 4: "read-only", 2: "write-only", 0: "closed"}
@@ -280,16 +278,15 @@ async def _broken_by(visit: Visit, lost: int) -> list[str]:
 def _readers_lose(visit: Visit, use: Mapping[str, Any], key: str) -> list[str]:
     """A sentence for each group of a topic: what it has not read, and who is online."""
     says = []
-    for one in use["readers"][:NAMES_MAX]:
-        known = {name: said("number", one[name], visit.words) for name in ("unread", "members")}
+    for one in use["readers"]:
+        known = {name: shown.said("number", one[name], visit.words) for name in ("unread", "members")}
         says.append(visit.words(key, group=one["group"], **known))
-    left = max(0, len(use["readers"]) - NAMES_MAX) + use["groups_left"]
-    return [*says, visit.words("form.topic-more", count=left)] if left else says
+    return shown.first(says, visit.words, use["groups_left"])
 
 
 def _senders_lose(visit: Visit, use: Mapping[str, Any], key: str) -> list[str]:
-    names = [one["client_id"] or one["address"] for one in use["senders"]][:NAMES_MAX]
-    return [visit.words(key, senders=", ".join(names))] if names else []
+    names = [one["client_id"] or one["address"] for one in use["senders"]]
+    return [visit.words(key, senders=shown.listed(names))] if names else []
 
 
 async def _save(visit: Visit, given: Mapping[str, str], reason: str) -> str:
@@ -306,7 +303,7 @@ async def _preview_delete(visit: Visit, given: Mapping[str, str]) -> Preview:
     found = await cluster.preview_removal(name, visit.caller)
     says = [visit.words("form.topic-delete", topic=name, messages=found["messages"], queues=found["queues"])]
     if found["groups"]:
-        says.append(visit.words("form.topic-groups", groups=", ".join(found["groups"])))
+        says.append(visit.words("form.topic-groups", groups=shown.listed(found["groups"])))
         use = await told.topic_use(name, visit.caller)
         says += _readers_lose(visit, use, "form.topic-reader")
         says += _senders_lose(visit, use, "form.topic-sender")

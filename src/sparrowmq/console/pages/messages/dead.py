@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from sparrowmq.console import shown
 from sparrowmq.console.pages.messages.places import place_of
 from sparrowmq.console.tables import Column
 from sparrowmq.console.visits import SEARCH_SECONDS, Field, Form, Page, PagePart, Preview, Values, Visit, at
@@ -17,7 +18,6 @@ from sparrowmq.coordinator.users.roles import RoleRight
 from sparrowmq.core.errors import RefusedError
 
 LETTERS: Final = 500
-STRANGE_MAX: Final = 10
 DEAD: Final = (
     Column("group", link=lambda row: at("dead-letters", row["group"])),
     Column("messages", "number"),
@@ -195,7 +195,7 @@ async def _preview(visit: Visit, given: Mapping[str, str]) -> Preview:
     says = [visit.words("form.resend", count=len(ids), group=group, rate=f"{rate:g}")]
     strange = [one for one in ids if one not in known]
     if strange:
-        says.append(visit.words("form.resend-strange", ids=", ".join(strange[:STRANGE_MAX])))
+        says.append(visit.words("form.resend-strange", ids=shown.listed(strange)))
     return Preview(says, stamp=" ".join(ids))
 
 

@@ -17,6 +17,8 @@ from sparrowmq.coordinator.api.shared import Answer
 from sparrowmq.coordinator.users.roles import RoleRight
 from sparrowmq.core.errors import RefusedError
 
+ASKED_MAX: Final = 20
+"""Groups whose offsets a page requests; what others have read is unknown."""
 PROPERTIES: Final = (Column("name"), Column("value", "long"))
 
 
@@ -64,10 +66,10 @@ async def properties(visit: Visit) -> Values:
 async def readers(visit: Visit) -> Values:
     """Which groups have read it, by their places in its queue now."""
     topic, broker, queue, offset = _place(visit)
-    names = [one["group"] for one in await cluster.topic_groups(topic, visit.caller)][:20]
+    names = sorted(one["group"] for one in await cluster.topic_groups(topic, visit.caller))
     rows = []
-    for name in names:
-        places = await cluster.group_progress(name, visit.caller)
+    for number, name in enumerate(names):
+        places = await cluster.group_progress(name, visit.caller) if number < ASKED_MAX else ()
         mine = [
             one for one in places if (one["topic"], one["broker"], one["queue"]) == (topic, broker, queue)
         ]

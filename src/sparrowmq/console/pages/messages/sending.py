@@ -60,7 +60,7 @@ async def _preview(visit: Visit, given: Mapping[str, str]) -> Preview:
 def _who_gets_it(visit: Visit, groups: Sequence[str]) -> str:
     if not groups:
         return visit.words("form.send-nobody")
-    return visit.words("form.send-groups", groups=", ".join(groups[:20]))
+    return visit.words("form.send-groups", groups=shown.listed(groups))
 
 
 async def _send(visit: Visit, given: Mapping[str, str], reason: str) -> str:
