@@ -11,9 +11,11 @@ from tests.broker.rig import damage
 from tests.support import run
 
 from sparrowmq.broker.base.internal_store import InnerMessage
+from sparrowmq.core.errors import StoreError
 from sparrowmq.core.names import TIMER_TOPIC
 from sparrowmq.protocol.pop.receipts import REVIVE_GROUP, pop_retry_topic
 from sparrowmq.protocol.properties import encode as encode_properties
+from sparrowmq.protocol.record import StoredRecord
 
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
 
@@ -46,6 +48,35 @@ def test_repeated_check_point_revives_nothing_twice(tmp_path: Path) -> None:
     bench.kill()
     again = PopBench(tmp_path, clock=FakeClock(T0 + 2_500))
     assert again.rig.offsets.query("rmq_sys_REVIVE_LOG_DefaultCluster", REVIVE_GROUP, 1) is None
+    again.after(70_000)
+    assert again.pop() == []
+    again.close()
+
+
+def test_acknowledgement_that_cannot_be_checked_once_still_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the copy that it names is in the log could not be read, for example for want of a file."""
+    bench = PopBench(tmp_path)
+    bench.send(b"1", b"2")
+    bench.pop(invisibleTime=2_000)
+    bench.save_offsets()
+    bench.after(2_500)
+    bench.ack(*bench.pop(invisibleTime=60_000))
+    bench.kill()
+    again = PopBench(tmp_path, clock=FakeClock(T0 + 2_500))
+    store = again.rig.store
+    read, failures = store.decoded_record, [StoreError("too many open files")]
+
+    def failing(physical_offset: int) -> StoredRecord | None:
+        record = read(physical_offset)
+        if failures and record is not None and record.topic.startswith("%RETRY%"):
+            raise failures.pop()
+        return record
+
+    monkeypatch.setattr(store, "decoded_record", failing)
+    with pytest.raises(StoreError):
+        again.after(70_000)
     again.after(70_000)
     assert again.pop() == []
     again.close()

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from sparrowmq.broker.base.internal_store import LOST_ALONE, InnerMessage
 from sparrowmq.broker.pop.check_points import CheckPoints
 from sparrowmq.broker.pop.replacements import Replacements
-from sparrowmq.core.errors import InvalidMessageError, SparrowError
+from sparrowmq.core.errors import InvalidMessageError, SparrowError, StoreError
 from sparrowmq.core.names import RETRY_PREFIX, TIMER_TOPIC
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.pop.receipts import FIRST_POP_TIME, REVIVE_GROUP, normal_topic, pop_retry_topic
@@ -201,13 +201,14 @@ class Reviver:
 
     def _read(self, one: ReviveQueue) -> bool:
         """Read the next messages of a revive queue; whether there were any."""
-        scan = self._inner.scan(self._log.topic, one.queue_id, one.position, BATCH_MESSAGES, BATCH_BYTES)
+        begun = one.position
+        scan = self._inner.scan(self._log.topic, one.queue_id, begun, BATCH_MESSAGES, BATCH_BYTES)
         for record in scan.records:
             if record.queue_offset >= one.position:
                 self._take(one, record)
-        moved = scan.next_offset > one.position
+                one.position = record.queue_offset + 1
         one.position = max(one.position, scan.next_offset)
-        return moved
+        return one.position > begun
 
     def _take(self, one: ReviveQueue, record: StoredRecord) -> None:
         tag = (property_string.find(record.properties, b"TAGS") or b"").decode("utf-8", "replace")
@@ -216,6 +217,8 @@ class Reviver:
                 one.points.add(read_check_point(record.body, record.queue_offset))
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 self._take_ack(one, record)
+        except StoreError:
+            raise  # it is read again
         except SparrowError as error:
             text = f"{record.topic}/{record.queue_id} offset {record.queue_offset} cannot be read: {error}"
             self._occasional.write(logging.ERROR, "body", text)
