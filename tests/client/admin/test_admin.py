@@ -173,13 +173,13 @@ def test_invalid_topics_are_refused() -> None:
             await admin.topics.create("New", 0)
         with pytest.raises(SettingsError, check=about(setting="perm", value=8, limit=7)):
             await admin.topics.create("New", 1, perm=8)
-        with pytest.raises(ClientError, match=r"no cluster 'zzz'.*FakeCluster"):
+        with pytest.raises(ClientError, check=about(what="cluster", value="zzz", limit="FakeCluster")):
             await admin.topics.create("New", cluster="zzz")
         cluster.broker.on[CREATE] = lambda conn, c: answer(16, remark="not allowed")
         with pytest.raises(BrokerError, check=about(code=16, remark="not allowed")):
             await admin.topics.create("New")
         cluster.brokers.clear()
-        with pytest.raises(ClientError, match="start one first"):
+        with pytest.raises(ClientError, check=about(what="masters", value=0)):
             await admin.topics.create("New")
 
     flow(test)

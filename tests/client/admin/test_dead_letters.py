@@ -78,7 +78,7 @@ def test_missing_brokers_are_an_error_for_dead_letters() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         gone = dict(cluster.brokers)
         cluster.brokers.clear()
-        with pytest.raises(ClientError, match="no broker with a master is registered"):
+        with pytest.raises(ClientError, check=about(what="masters", value=0)):
             await admin.dead_letters.groups()
         cluster.brokers.update(gone)
         assert [status.group for status in await admin.dead_letters.groups()] == ["g"]
@@ -273,7 +273,7 @@ def test_unknown_ids_are_named() -> None:
         assert await admin.dead_letters.list("alive") == []
         assert await admin.dead_letters.resend("alive") == []
         for call in (admin.dead_letters.list, admin.dead_letters.resend):
-            with pytest.raises(ClientError, match="no broker knows the group 'nobody'"):
+            with pytest.raises(ClientError, check=about(what="group", value="nobody")):
                 await call("nobody")
             with pytest.raises(InvalidNameError):
                 await call("a b")
@@ -281,7 +281,7 @@ def test_unknown_ids_are_named() -> None:
             await admin.dead_letters.list("g", count=0)
         bury(cluster, 1)
         del cluster.topics["%RETRY%g"]
-        with pytest.raises(ClientError, match=r"the topic %RETRY%g .*start a consumer"):
+        with pytest.raises(ClientError, check=about(what="topic", value="%RETRY%g")):
             await admin.dead_letters.resend("g")
 
     flow(test)

@@ -90,7 +90,7 @@ def test_group_is_deleted_with_its_topics() -> None:
         assert (asked.ext["groupName"], asked.ext["cleanOffset"]) == ("g", "true")
         gone = [c.ext["topic"] for c in cluster.broker.requests(RequestCode.DELETE_TOPIC_IN_BROKER)]
         assert gone == ["%RETRY%g", "%DLQ%g"]
-        with pytest.raises(ClientError, match="RocketMQ's own"):
+        with pytest.raises(ClientError, check=about(what="group", value="CID_RMQ_SYS_TRANS")):
             await admin.groups.delete("CID_RMQ_SYS_TRANS")
 
     flow(test)
@@ -253,12 +253,13 @@ def test_refused_or_invalid_reset_is_an_error() -> None:
         cluster.broker.on[RESET] = lambda conn, c: answer(26, remark="no such group")
         with pytest.raises(BrokerError, check=about(code=26)):
             await admin.groups.reset("g", "T", "first")
+        before = datetime(1969, 5, 1, tzinfo=UTC)
         with pytest.raises(ClientError, match="'middle'"):
             await admin.groups.reset("g", "T", "middle")
-        with pytest.raises(SettingsError, match=r"to=0001-01-01 00:00:00 has no time zone"):
+        with pytest.raises(SettingsError, check=about(setting="to", value=datetime.min)):
             await admin.groups.reset("g", "T", datetime.min)
-        with pytest.raises(SettingsError, match=r"out of range; give a time since 1970"):
-            await admin.groups.reset("g", "T", datetime(1969, 5, 1, tzinfo=UTC))
+        with pytest.raises(SettingsError, check=about(setting="to", value=before)):
+            await admin.groups.reset("g", "T", before)
         cluster.broker.on[26] = lambda conn, c: answer(body=SERVER_SIDE)
         with pytest.raises(BrokerError, check=about(code=26, remark="no such group")):
             await admin.groups.reset_queue("g", queue(0), 4)
@@ -291,9 +292,9 @@ def test_offsets_are_cloned_except_those_of_the_retry_topic() -> None:
         assert await admin.groups.clone_offsets("g", "h") == {queue(0): 3, queue(1): 8}
         mine = {key: offset for key, offset in cluster.broker.offsets.items() if key[0] == "h"}
         assert mine == {("h", "T", 0): 3, ("h", "T", 1): 8}
-        with pytest.raises(ClientError, match="the group 'nobody' has no offsets in topic 'T'"):
+        with pytest.raises(ClientError, check=about(what="offsets", value="nobody")):
             await admin.groups.clone_offsets("nobody", "h", "T")
-        with pytest.raises(ClientError, match="source and target are the same group, 'g'"):
+        with pytest.raises(ClientError, check=about(what="target", value="g")):
             await admin.groups.clone_offsets("g", "g")
 
     flow(test)
@@ -339,7 +340,7 @@ def test_offsets_are_not_set_for_a_group_with_members() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         fill(cluster)
         cluster.broker.members["h"] = {"10.0.0.1@1": None}
-        with pytest.raises(ClientError, match=r"'h' has 1 members online, 10\.0\.0\.1@1 first: .* stop them"):
+        with pytest.raises(ClientError, check=about(what="members", value=["10.0.0.1@1"])):
             await admin.groups.clone_offsets("g", "h")
         assert not cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
 

@@ -67,7 +67,7 @@ def test_order_configurations_are_set() -> None:
         with pytest.raises(SettingsError, check=about(setting="queues of broker-a", value=0, limit=1)):
             await admin.name_servers.set_order_conf("T", {"broker-a": 0})
         cluster.values["ORDER_TOPIC_CONFIG", "T"] = "broker-a:many"
-        with pytest.raises(ClientError, match="'broker-a:many' of topic 'T' cannot be read"):
+        with pytest.raises(ClientError, check=about(value="broker-a:many")):
             await admin.name_servers.order_conf("T")
 
     flow(test)
@@ -91,7 +91,9 @@ def test_changed_permission_of_a_topic_keeps_its_queues() -> None:
         assert (header.perm, header.read_queue_nums, header.write_queue_nums) == (4, 2, 2)
         assert not cluster.broker.requests(RequestCode.UPDATE_AND_CREATE_TOPIC)
         assert await admin.topics.set_perm("T", 6) == ["broker-a", "broker-b"]
-        with pytest.raises(ClientError, match="broker 'broker-z' has topic 'T'; those that have: broker-a"):
+        with pytest.raises(
+            ClientError, check=about(what="broker", value="broker-z", limit="broker-a, broker-b")
+        ):
             await admin.topics.set_perm("T", 6, broker_name="broker-z")
         with pytest.raises(SettingsError, check=about(setting="perm", value=8, limit=7)):
             await admin.topics.set_perm("T", 8)

@@ -117,7 +117,7 @@ def test_static_topics_are_reported() -> None:
             found = await admin.brokers.topics(broker.name)
             assert (set(found.configs), found.static) == ({"S"}, {"S"})
             assert await admin.topics.search_offset(MessageQueue("T", broker.name, 0), NOW_MS) == 0
-            with pytest.raises(SettingsError, match="timestamp=2024-05-01 00:00:00 has no time zone"):
+            with pytest.raises(SettingsError, check=about(setting="timestamp", value=datetime(2024, 5, 1))):
                 await admin.topics.search_offset(MessageQueue("T", broker.name, 0), datetime(2024, 5, 1))
 
     run(main())
@@ -126,9 +126,9 @@ def test_static_topics_are_reported() -> None:
 def test_system_topics_are_refused() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster, Admin(cluster.namesrv) as admin:
-            with pytest.raises(ClientError, match="RocketMQ's own and cannot be changed"):
+            with pytest.raises(ClientError, check=about(what="topic", value="TBW102")):
                 await admin.topics.set_config("broker-a", TopicConfig(topic_name="TBW102"))
-            with pytest.raises(ClientError, match="there is no broker 'other'"):
+            with pytest.raises(ClientError, check=about(what="broker", value="other")):
                 await admin.brokers.topics("other")
             with pytest.raises(TransportError):
                 await admin.brokers.groups("127.0.0.1:1")

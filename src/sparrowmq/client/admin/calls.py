@@ -110,11 +110,13 @@ class AdminCalls:
         info = await self.cluster_info()
         if cluster is not None and cluster not in info.clusters:
             known = ", ".join(sorted(info.clusters)) or "none"
-            raise ClientError(f"there is no cluster {cluster!r}; the name server knows: {known}")
+            text = f"there is no cluster {cluster!r}; the name server knows: {known}"
+            raise ClientError(text, what="cluster", value=cluster, limit=known)
         names = sorted(info.brokers) if cluster is None else sorted(info.clusters[cluster])
         masters = {n: m for n in names if n in info.brokers and (m := info.brokers[n].master) is not None}
         if not masters:
-            raise ClientError("no broker with a master is registered with the name server; start one first")
+            text = "no broker with a master is registered with the name server; start one first"
+            raise ClientError(text, what="masters", value=0)
         return masters
 
     async def group_masters(self, group: str) -> list[str]:

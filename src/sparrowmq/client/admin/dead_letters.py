@@ -169,7 +169,9 @@ class DeadLetterAdmin(AdminPart):
             return await self._calls.route(topic)
         except NoRouteError:
             raise ClientError(
-                f"the topic {topic} does not exist; start a consumer of the group first"
+                f"the topic {topic} does not exist; start a consumer of the group first",
+                what="topic",
+                value=topic,
             ) from None
 
     async def _dead_queues(self, group: str) -> list[tuple[MessageQueue, int, int]]:
@@ -181,7 +183,9 @@ class DeadLetterAdmin(AdminPart):
             if group in await self._groups.list(system=True):
                 return []
             raise ClientError(
-                f"no broker knows the group {group!r}; see the names with `sparrow group list`"
+                f"no broker knows the group {group!r}; see the names with `sparrow group list`",
+                what="group",
+                value=group,
             ) from None
         return await self._ends(queues)
 

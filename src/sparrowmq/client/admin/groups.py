@@ -118,7 +118,8 @@ class GroupAdmin(AdminPart):
         """
         check_group(group)
         if is_system_group(group):
-            raise ClientError(f"the group {group!r} is RocketMQ's own and cannot be deleted")
+            text = f"the group {group!r} is RocketMQ's own and cannot be deleted"
+            raise ClientError(text, what="group", value=group)
         masters = list((await self._calls.cluster_masters(cluster)).values())
         header = headers.DeleteSubscriptionGroupRequest(
             group_name=group, clean_offset=offsets, remove_offset=offsets
@@ -322,7 +323,8 @@ class GroupAdmin(AdminPart):
         for group in (source, target):
             check_group(group)
         if source == target:
-            raise ClientError(f"source and target are the same group, {source!r}; give another target")
+            text = f"source and target are the same group, {source!r}; give another target"
+            raise ClientError(text, what="target", value=target)
         header = headers.GetConsumeStatsRequest(consumer_group=source, topic=topic)
         moved: dict[MessageQueue, int] = {}
         for address in await self._calls.group_masters(source):
@@ -336,7 +338,8 @@ class GroupAdmin(AdminPart):
                     moved[queue] = offset
         if not moved:
             of = "" if topic is None else f" in topic {topic!r}"
-            raise ClientError(f"the group {source!r} has no offsets{of}; see `sparrow group list`")
+            text = f"the group {source!r} has no offsets{of}; see `sparrow group list`"
+            raise ClientError(text, what="offsets", value=source)
         await self._need_nobody(target)
         for queue, offset in moved.items():
             await self._give_offset(await self._calls.master_of(queue), target, queue, offset)
@@ -363,7 +366,9 @@ class GroupAdmin(AdminPart):
             if members := await self._client_ids(address, group):
                 raise ClientError(
                     f"group {group!r} has {len(members)} members online, {members[0]} first: they would "
-                    f"continue at their current offsets; stop them before you set the offsets"
+                    f"continue at their current offsets; stop them before you set the offsets",
+                    what="members",
+                    value=members,
                 )
 
     async def _give_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:

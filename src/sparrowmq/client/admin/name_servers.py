@@ -107,7 +107,8 @@ class NameServerAdmin(AdminPart):
             pairs = (part.rsplit(":", 1) for part in text.split(";") if part)
             return {name: int(number) for name, number in pairs}
         except ValueError:
-            raise ClientError(f"the order configuration {text!r} of topic {topic!r} cannot be read") from None
+            why = f"the order configuration {text!r} of topic {topic!r} cannot be read"
+            raise ClientError(why, what="order configuration", value=text) from None
 
     async def set_order_conf(self, topic: str, queues: Mapping[str, int]) -> None:
         """Make a topic ordered: its routes have exactly these numbers of queues by broker name, whether or

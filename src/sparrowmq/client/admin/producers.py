@@ -66,7 +66,8 @@ class ProducerAdmin(AdminPart):
         check_group(group)
         masters = list(masters_of(await self._calls.route(topic)).values())
         if not masters:
-            raise ClientError(f"no broker of topic {topic!r} has a master; check that they are running")
+            text = f"no broker of topic {topic!r} has a master; check that they are running"
+            raise ClientError(text, what="topic", value=topic)
         header = headers.GetProducerConnectionListRequest(producer_group=group)
         body = await self._calls.ask(masters[0], RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
         found = (await apart(bodies.ProducerConnection.decode, body)).connection_set

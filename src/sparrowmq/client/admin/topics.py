@@ -146,7 +146,8 @@ class TopicAdmin(AdminPart):
         """
         check_topic(config.topic_name)
         if is_system_topic(config.topic_name):
-            raise ClientError(f"the topic {config.topic_name!r} is RocketMQ's own and cannot be changed")
+            text = f"the topic {config.topic_name!r} is RocketMQ's own and cannot be changed"
+            raise ClientError(text, what="topic", value=config.topic_name)
         address = await self._calls.broker_address(broker)
         await self._put_topic(address, config, await self._attribute_changes(address, config), force=force)
 
@@ -172,7 +173,10 @@ class TopicAdmin(AdminPart):
         if not changed:
             known = ", ".join(queues.broker_name for queues in route.queues) or "none"
             raise ClientError(
-                f"no master of broker {broker_name!r} has topic {topic!r}; those that have: {known}"
+                f"no master of broker {broker_name!r} has topic {topic!r}; those that have: {known}",
+                what="broker",
+                value=broker_name,
+                limit=known,
             )
         return sorted(changed)
 
