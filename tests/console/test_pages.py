@@ -283,3 +283,18 @@ def test_online_members_are_shown_whatever_their_names(admin: Reader, cluster: L
         drawn = until_sync(lambda: one if "<path" in (one := admin.page("/groups/odd")).text else None)
         read(drawn)
         assert "alert(1)" in drawn.part("queues")
+
+
+def test_lag_of_a_group_that_never_consumed_is_unknown(admin: Reader, cluster: LocalCluster) -> None:
+    """It is not 0, and no reason to warn on the overview."""
+    with mq.Admin(namesrv=cluster.namesrv) as brokers:
+        brokers.groups.create("newcomers")
+        try:
+            until_sync(lambda: "newcomers unknown" in admin.page("/groups").part("groups"))
+            summary = admin.page("/groups/newcomers").part("summary")
+            assert "Lag unknown" in summary and "no offsets yet" in summary
+            overview = admin.page("/")
+            assert "could not be checked" not in overview.part("verdict")
+            assert "newcomers" not in overview.part("lag")
+        finally:
+            brokers.groups.delete("newcomers")

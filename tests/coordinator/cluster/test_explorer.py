@@ -27,6 +27,11 @@ def test_lag_of_a_group_and_its_age_are_returned() -> None:
     assert lagging("g", [GroupPosition(QUEUE, 0, 0)]) == Lagging("g", 0, 0, 1, ("T",))
 
 
+def test_lag_of_a_group_without_offsets_is_unknown() -> None:
+    """Its first member decides where it begins: it may get every message, or none of those there are."""
+    assert lagging("g", []) == Lagging("g", None, None, 0, ())
+
+
 def test_age_of_lag_is_unknown_when_one_queue_does_not_report_it() -> None:
     """The queue that does not report may have the oldest message."""
     assert lagging("g", [GroupPosition(QUEUE, 5, 3000), GroupPosition(QUEUE, 2, 0)]).oldest_ms is None

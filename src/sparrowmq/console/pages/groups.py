@@ -94,7 +94,7 @@ async def groups(visit: Visit) -> Values:
 async def summary(visit: Visit) -> Values:
     """What kind of group it is: how members get messages, of what, and its settings at the brokers."""
     found = await _group(visit)
-    waiting = sum(one["lag"] for one in found["queues"])
+    waiting = sum(one["lag"] for one in found["queues"]) if found["queues"] else None
     subscribed = [
         f"{topic}: {text}"
         for topic, text in sorted(found["subscriptions"].items())
@@ -112,6 +112,8 @@ async def summary(visit: Visit) -> Values:
     for name, kind in (("retries", "number"), ("consume", "text"), ("orderly", "text")):
         told = sorted({one[name] for one in found["configs"].values()})
         facts.append((name, kind, told[0] if len(told) == 1 else None if not told else _each(found, name)))
+    if waiting is None:
+        notes.append(visit.words("group.begins"))
     notes = [visit.words("group.pops")] if found["type"] == "pop" else []
     lost = sum(one["lost"] for one in found["queues"])
     if lost:

@@ -69,7 +69,7 @@ async def _lag(visit: Visit) -> tuple[str, Mapping[str, Any]]:
     """Waiting messages alone are not a fault: alarms decide by their limits."""
     groups = (await cluster.list_lag(visit.caller))["groups"]
     waiting = sum(one["messages"] or 0 for one in groups)
-    lost = sum(one["messages"] is None for one in groups)
+    lost = sum(bool(one["error"]) for one in groups)
     return ("unknown" if lost else "good"), {"messages": waiting, "count": lost or len(groups)}
 
 
@@ -113,7 +113,7 @@ async def lags(visit: Visit) -> Values:
     """The groups with the most lag; those that could not be queried come first."""
     found = await cluster.list_lag(visit.caller)
     rows = lag_rows(found)
-    unknown = [row for row in rows if row["messages"] is None]
+    unknown = [row for row in rows if row["error"]]
     behind = sorted((row for row in rows if row["messages"]), key=lambda row: -row["messages"])
     table = await visit.table("lag", LAGS, [*unknown, *behind][:WORST], empty="empty.lag")
     return {"table": table, "looked_ms": found["looked_ms"], "more": "/groups"}

@@ -157,8 +157,8 @@ async def list_disks(who: Who) -> Answer:
 async def list_lag(who: Who) -> Answer:
     """The lag of every group: waiting messages, and the store time of the oldest.
 
-    `messages` is null for a group that could not be checked; `error` says why. `oldest_ms` is null if it is
-    unknown since when messages wait, and 0 if none wait.
+    `messages` is null for a group that could not be checked (`error` says why), and for one that has no
+    offsets yet. `oldest_ms` is null if it is unknown since when messages wait, and 0 if none wait.
     """
     who.need(RoleRight.READ)
     found = await explorer(who).lags()

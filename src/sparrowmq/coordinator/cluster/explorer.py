@@ -69,8 +69,9 @@ ASK_SECONDS: Final = 10.0
 class Lagging:
     """The lag of a group: waiting messages, and the store time of the oldest of them.
 
-    None means unknown: `messages` if the group could not be queried (`error` says why), `oldest_ms` if
-    messages wait and not all of their queues report since when. If nothing waits, `oldest_ms` is 0.
+    None means unknown: `messages` if the group could not be queried (`error` says why) or has no offsets yet,
+    `oldest_ms` also if messages wait and not all of their queues report since when. If nothing waits,
+    `oldest_ms` is 0.
     """
 
     group: str
@@ -339,7 +340,11 @@ async def _recent(look: SharedAnswer[D], fresh_seconds: float, what: str) -> D:
 
 
 def lagging(group: str, places: Sequence[GroupPosition]) -> Lagging:
-    """The lag of a group, from its offsets in queues. Pure."""
+    """The lag of a group, from its offsets in queues; unknown without offsets, since its first member decides
+    where it begins. Pure.
+    """
+    if not places:
+        return Lagging(group, None, None)
     behind = [one for one in places if one.lag > 0]
     oldest: int | None = min((one.oldest_ms for one in behind), default=0)
     if behind and not oldest:
