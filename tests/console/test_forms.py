@@ -135,6 +135,27 @@ def test_topic_is_created_changed_and_deleted(console: Site, admin: Reader, clus
     assert entry["before"]["messages"] == 1
 
 
+def test_topic_is_created_for_a_type_of_messages(console: Site, admin: Reader, cluster: LocalCluster) -> None:
+    fields = {"topic": "Steps", "queues": "1", "perm": "6", "type": "FIFO"}
+    token = admin.page("/new/topic").hidden("csrf")
+    seen = admin.post("/new/topic", fields | {"csrf": token, "step": "look"})
+    assert "of type FIFO" in seen.words
+    wrong = admin.post("/new/topic", fields | {"type": "LIFO", "csrf": token, "step": "look"})
+    assert wrong.status == 422 and "not &#39;LIFO&#39;" in wrong.text
+    assert admin.change("/new/topic", fields).status == 303
+    with mq.Admin(namesrv=cluster.namesrv) as brokers:
+        config = brokers.topics.config("broker-a", "Steps")
+        assert config is not None and config.attributes == {"message.type": "FIFO"}
+    assert "message.type=FIFO" in admin.page("/topics/Steps").part("at")
+    (entry,) = entries(console, object="Steps")
+    assert entry["after"]["type"] == "FIFO"
+    body = json.dumps({"type": "DELAY", "reason": "they wait"}).encode()
+    assert console.call("PUT", "/cluster/topics/Steps", body).status == 200
+    found = json.loads(console.call("GET", "/cluster/topics/Steps").text)
+    assert (found["type"], len(found["queues"])) == ("DELAY", 1)
+    assert admin.change("/topics/Steps/delete", typed="Steps").status == 303
+
+
 def test_broker_refusal_is_shown_and_audited(console: Site, admin: Reader) -> None:
     answer = admin.change("/new/topic", {"topic": "no blank", "queues": "4", "perm": "6"})
     assert answer.status in (422, 502) and "no blank" in answer.words

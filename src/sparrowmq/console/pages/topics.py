@@ -67,6 +67,10 @@ WRITE: Final = 2
 PERMS: Final[Mapping[int, str]] = {6: "read-write", 4: "read-only", 2: "write-only", 0: "closed"}
 
 
+TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
+"""Types of messages that a topic can be created for."""
+
+
 def perm_word(perm: int | None) -> str:
     """The permission of a topic, as a word of the catalogue."""
     return "mixed" if perm is None else PERMS.get(perm & 6, str(perm))
@@ -200,7 +204,9 @@ async def _new_fields(visit: Visit) -> Sequence[Field]:
     return [
         Field("topic", "column.topic", help=visit.words("form.topic-name")),
         *_fields(visit, "8", "6"),
-    ]
+        Field("type", "column.type", "select", TYPES[0], [(one, one) for one in TYPES],
+              help=visit.words("form.topic-type-help")),
+    ]  # fmt: skip
 
 
 def _fields(visit: Visit, queues: str, perm: str) -> Sequence[Field]:
@@ -226,7 +232,13 @@ def _change(given: Mapping[str, str], *, exists: bool, reason: str = "") -> Topi
                 f"{name} must be a whole number from {low} to {high}, not {text[:40]!r}", status=422
             )
         numbers[name] = int(text)
-    return TopicChange(queues=numbers["queues"], perm=numbers["perm"], exists=exists, reason=reason)
+    wanted = given.get("type", TYPES[0])
+    if wanted not in TYPES:
+        raise RefusedError(f"type must be one of {', '.join(TYPES)}, not {wanted[:40]!r}", status=422)
+    kind: Any = None if exists or wanted == TYPES[0] else wanted
+    return TopicChange(
+        queues=numbers["queues"], perm=numbers["perm"], type=kind, exists=exists, reason=reason
+    )
 
 
 async def _preview_new(visit: Visit, given: Mapping[str, str]) -> Preview:
@@ -237,7 +249,8 @@ async def _preview_new(visit: Visit, given: Mapping[str, str]) -> Preview:
     if any(one["topic"] == name for one in known["topics"]):
         raise RefusedError(visit.words("form.topic-there", topic=name), status=409)
     says = visit.words("form.topic-create", topic=name, queues=change.queues, perm=_said(visit, change.perm))
-    return Preview([says], stamp=name)
+    kind = [visit.words("form.topic-type", type=change.type)] if change.type else []
+    return Preview([says, *kind], stamp=name)
 
 
 async def _create(visit: Visit, given: Mapping[str, str], reason: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -41,13 +41,15 @@ Name = Annotated[str, Field(max_length=NAME_CHARS_MAX)]
 
 class TopicChange(Reason):
     """The settings of a topic: queues at each broker, permissions (2 write, 4 read, 6 both, 0 neither), and
-    the cluster (default: all). What is left out stays as it is; a new topic gets 8 queues and 6. `exists` is
-    whether the caller expects the topic to exist: 409 if it does not match.
+    the cluster (default: all). What is left out stays as it is; a new topic gets 8 queues and 6. `type` is
+    that of its messages, which gRPC proxies check; a new topic without one is NORMAL. `exists` is whether the
+    caller expects the topic to exist: 409 if it does not match.
     """
 
     queues: int = Field(default=8, ge=1, le=QUEUES_MAX)
     perm: int = Field(default=6, ge=0, le=7)
     cluster: str | None = Field(default=None, max_length=NAME_CHARS_MAX)
+    type: Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION"] | None = None
     exists: bool | None = None
 
 
@@ -220,18 +222,16 @@ async def put_topic(topic: str, body: TopicChange, who: Who) -> Answer:
     new = configs is None
     given = {name: getattr(body, name) for name in ("queues", "perm") if new or name in body.model_fields_set}
     queues, perm = given.get("queues"), given.get("perm")
-    after = {"queues": queues, "perm": perm, "cluster": body.cluster}
+    after = {"queues": queues, "perm": perm, "cluster": body.cluster, "type": body.type}
+    # `queues` alone takes none away from a topic that there is
+    how: dict[str, Any] = dict.fromkeys(("queues",) if new else ("read_queues", "write_queues"), queues)
+    how |= {"perm": perm, "cluster": body.cluster}
+    if body.type is not None:
+        how["attributes"] = {"message.type": body.type}
     admin = await explores.admin()
 
     async def act() -> None:
-        where = body.cluster
-        if new:
-            await asked(admin.topics.create(topic, queues=queues, perm=perm, cluster=where))
-        else:  # `queues` alone takes none away
-            change = admin.topics.create(
-                topic, read_queues=queues, write_queues=queues, perm=perm, cluster=where
-            )
-            await asked(change)
+        await asked(admin.topics.create(topic, **how))
 
     action = "topic.create" if configs is None else "topic.change"
     await carry_out(who, Change(action, thing, before, after, reason=body.reason), act)
