@@ -11,7 +11,7 @@ from tests.client.producing import SEND, flow, sends
 from tests.support import about, until
 
 from sparrowmq.client.producer.producer import Producer
-from sparrowmq.client.send.batching import part_of
+from sparrowmq.client.send.batching import parts_of
 from sparrowmq.core.errors import BrokerError, InvalidMessageError, NoRoomError, RequestTimeoutError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
@@ -280,7 +280,23 @@ def test_submitted_messages_linger_too_and_cancelling_recalls_none() -> None:
 @pytest.mark.proves("client:B-79")
 def test_answer_with_one_id_is_the_result_of_every_message() -> None:
     result = SendResult(SendStatus.SEND_OK, "a,b", "X,Y", QUEUE, 5)
-    second = part_of(result, 1, "b", 2)
+    _, second = parts_of(result, ["a", "b"])
     assert (second.message_id, second.offset_message_id, second.queue_offset) == ("b", "Y", 6)
     inner = SendResult(SendStatus.SEND_OK, "batch", "X", QUEUE, 5)
-    assert part_of(inner, 1, "b", 2) is inner
+    assert parts_of(inner, ["a", "b"]) == [inner, inner]
+
+
+def test_results_of_a_large_batch_take_time_in_proportion_to_its_messages() -> None:
+    class Ids(str):
+        splits = 0
+
+        def split(self, *args: Any) -> list[str]:
+            Ids.splits += 1
+            return super().split(*args)
+
+    keys = [f"key{number}" for number in range(1000)]
+    result = SendResult(SendStatus.SEND_OK, "batch", Ids(",".join(keys)), QUEUE, 5)
+    results = parts_of(result, keys)
+    assert [one.queue_offset for one in results] == list(range(5, 1005))
+    assert [one.offset_message_id for one in results] == keys
+    assert Ids.splits == 1

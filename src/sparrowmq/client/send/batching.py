@@ -307,10 +307,10 @@ class Linger:
             raise
         finally:
             self.bytes -= size
-            for position, one in enumerate(held):
-                part = result
-                if result is not None and one.alone is None:
-                    part = part_of(result, position, one.unique_key, len(held))
+            results: list[SendResult | None] = [result] * len(held)
+            if result is not None and held[0].alone is None:
+                results = [*parts_of(result, [one.unique_key for one in held])]
+            for one, part in zip(held, results, strict=True):
                 self._tell(one.done, part, error)
                 self._sender.gate.withdraw()
             if bucket.sending:
@@ -340,22 +340,27 @@ class Linger:
             self._leave(line, bucket)
 
 
-def part_of(batch: SendResult, position: int, unique_key: str, count: int) -> SendResult:
-    """The result of one message of a batch (client:B-79).
+def parts_of(batch: SendResult, unique_keys: list[str]) -> list[SendResult]:
+    """The results of the messages of a batch (client:B-79).
 
     A response with a single id (an inner batch) is the result of every message.
     """
     ids = batch.offset_message_id.split(",")
-    if len(ids) != count:
-        return batch
-    return SendResult(
-        batch.status,
-        unique_key,
-        ids[position],
-        batch.queue,
-        batch.queue_offset + position,
-        batch.transaction_id,
-        None,
-        batch.region,
-        batch.trace_on,
-    )
+    if len(ids) != len(unique_keys):
+        return [batch] * len(unique_keys)
+    return [
+        SendResult(
+            batch.status,
+            unique_key,
+            offset_id,
+            batch.queue,
+            offset,
+            batch.transaction_id,
+            None,
+            batch.region,
+            batch.trace_on,
+        )
+        for offset, (unique_key, offset_id) in enumerate(
+            zip(unique_keys, ids, strict=True), batch.queue_offset
+        )
+    ]
