@@ -35,11 +35,12 @@ from urllib.parse import quote, urlencode
 
 from playwright.sync_api import sync_playwright
 from tests.interop.apache import free_port
+from tests.support import sqlite_url
 
 from benchmarks.peers import OurPeer
 from benchmarks.process import cpu_seconds, memory
 from sparrowmq import ConsumerSettings, Message, aio
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.history import store
 from sparrowmq.coordinator.history.grains import GRAINS
 

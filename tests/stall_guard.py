@@ -39,6 +39,12 @@ class StallsFile:
         return [Stall.from_dict(json.loads(line)) for line in whole.splitlines()]
 
 
+def sure_ms(stall: Stall) -> float:
+    """The part caused by the loop itself: its computation and its own waits."""
+    elsewhere = max(stall.others_ms, stall.paused_ms)
+    return stall.cpu_ms + max(0.0, stall.wall_ms - stall.cpu_ms - stall.waited_ms - elsewhere)
+
+
 def is_servers(stall: Stall) -> bool:
     """Whether a server's work stalled the loop, not a coroutine of the test that shares it."""
     if stall.client:
@@ -58,10 +64,10 @@ def bound_of(item: pytest.Item) -> float:
 
 def judge(report: pytest.TestReport, stalls: Iterable[Stall], seconds: float) -> None:
     """Make a failure of a test that passed although a server stalled for longer than `seconds`."""
-    long = [one for one in stalls if one.sure_ms > 1000 * seconds and is_servers(one)]
+    long = [one for one in stalls if sure_ms(one) > 1000 * seconds and is_servers(one)]
     if long and report.passed:
         report.outcome = "failed"
-        told = (f"\n  {one.sure_ms:.0f} ms: {one.sentence()}\n    {' < '.join(one.where)}" for one in long)
+        told = (f"\n  {sure_ms(one):.0f} ms: {one.sentence()}\n    {' < '.join(one.where)}" for one in long)
         report.longrepr = (
             f"{report.nodeid} ({report.when}): a server stalled for more than {seconds:g} s; make its work "
             f"shorter, or mark the test with stalls(seconds=…, why=…) if it is on purpose{''.join(told)}"

@@ -14,8 +14,11 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
+    from sparrowmq.core.figures.exposition import Collecting
     from sparrowmq.transport.client import RemotingClient
 
 T = TypeVar("T")
@@ -142,3 +145,13 @@ def about(**facts: object) -> Callable[[BaseException], bool]:
         return True
 
     return check
+
+
+def sqlite_url(path: Path) -> str:
+    """The address of a SQLite file."""
+    return f"sqlite:///{path.absolute()}"
+
+
+def collect_here(collecting: Collecting) -> int:
+    """Do all steps of a collection of figures in this thread; returns how many there were."""
+    return sum(1 + (0 if step is None else sum(1 for _ in step.steps)) for step in collecting)

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.broker.doubles import FakeConnection
 from tests.broker.pop.bench import GROUP, TOPIC, PopBench
 from tests.broker.rig import STORE_HOST, Rig, hot_send, pull_ext, send_command
-from tests.support import run
+from tests.support import collect_here, run
 
 from sparrowmq import Message
 from sparrowmq.aio import Producer, PullConsumer
@@ -26,7 +26,7 @@ from sparrowmq.broker.tables.clients import ConnectedMember, ConsumerGroup
 from sparrowmq.broker.transactions import check_back
 from sparrowmq.broker.transactions.end_transaction import BOUNDS_SECONDS
 from sparrowmq.core.errors import StoreError
-from sparrowmq.core.figures.exposition import Exposition, collect_here
+from sparrowmq.core.figures.exposition import Exposition
 from sparrowmq.core.figures.histogram import Histogram
 from sparrowmq.core.names import TIMER_TOPIC
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings

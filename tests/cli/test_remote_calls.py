@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 from tests.coordinator.running import Running, running
-from tests.support import about, free_port
+from tests.support import about, free_port, sqlite_url
 from typer.testing import CliRunner
 
 from sparrowmq.cli.base import remote
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.main import app
-from sparrowmq.coordinator.database.connect import sqlite_url
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Outcome

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from tests.console.furnished import ODD, furnish
 from tests.console.site import Reader, Site, site
+from tests.support import sqlite_url
 
 from sparrowmq.console.pages import PAGES
 from sparrowmq.coordinator.cluster import explorer
 from sparrowmq.coordinator.database import migrate
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.testing import LocalCluster
 
 

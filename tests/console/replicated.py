@@ -10,10 +10,10 @@ from pathlib import Path
 from sqlalchemy import insert
 from tests.console.site import Site, site
 from tests.coordinator.replicas.made_up_brokers import MadeUpBrokers
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
 from sparrowmq.coordinator.database import migrate
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import broker_seen
 from sparrowmq.protocol.bodies.replicas import SlaveState
 

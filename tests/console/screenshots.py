@@ -21,10 +21,9 @@ from tests.console.access.guarded import USER_PAGE, add_users, with_access_contr
 from tests.console.browser.test_browser import CHROMIUM
 from tests.console.replicated import GROUP_PAGE, elect, replicated, three_brokers
 from tests.console.site import Site, site
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
 import sparrowmq as mq
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.testing import LocalCluster
 
 Theme: TypeAlias = Literal["light", "dark"]

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.console.site import site
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
 from sparrowmq.coordinator.cluster import explorer
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.testing import LocalCluster
 
 

@@ -10,10 +10,9 @@ from tests.console.furnished import ODD
 from tests.console.site import Site, site
 from tests.console.test_pages import read
 from tests.coordinator.cluster.bodies.test_body_schemas import BOTH, VALUE, datum, written
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
 import sparrowmq as mq
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.coordinator.server import Coordinator
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.servers import CoordinatorSettings

@@ -9,13 +9,12 @@ from urllib.parse import quote
 from tests.console.furnished import ODD
 from tests.console.site import Reader, Site, site
 from tests.console.test_pages import read
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
 import sparrowmq as mq
 from sparrowmq.broker.server import Broker
 from sparrowmq.coordinator.api.told.servers import registered
 from sparrowmq.coordinator.cluster.explorer import BrokerNow, Servers, behind_masters
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.testing import LocalCluster
 from sparrowmq.testing.cluster import SMALL_LOG_BYTES

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from tests.console.furnished import ODD
 from tests.console.site import ANSWER_SECONDS, Reader, Site, site
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
 from sparrowmq.console.streams import STREAMS_PER_USER, StreamLimit, Streams
-from sparrowmq.coordinator.database.connect import sqlite_url
 
 
 def opened(stack: ExitStack, reader: Reader, path: str) -> int:

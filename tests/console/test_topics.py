@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from tests.console.site import Reader, Site, site
 from tests.console.test_pages import read
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
 import sparrowmq as mq
 from sparrowmq.coordinator.cluster import topic_facts
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.coordinator.upkeep.cleaning import Cut
 from sparrowmq.testing import LocalCluster
 

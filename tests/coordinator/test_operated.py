@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.coordinator.services.watched import MadeUp
-from tests.support import run, until
+from tests.support import run, sqlite_url, until
 
 from sparrowmq.coordinator.database import migrate
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database_watch import DatabaseWatch
 from sparrowmq.coordinator.groups.group_metadata import GroupRow
 from sparrowmq.coordinator.operated import OperatedCoordinator

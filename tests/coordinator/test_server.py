@@ -12,12 +12,12 @@ from sqlalchemy import text
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from tests.coordinator.running import running
 from tests.coordinator.services.watched import MadeUp
-from tests.support import about, run, until, until_sync
+from tests.support import about, run, sqlite_url, until, until_sync
 
 from sparrowmq.coordinator import server
 from sparrowmq.coordinator.api import app as api
 from sparrowmq.coordinator.api.shared import Context
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import VERSION_TABLE
 from sparrowmq.coordinator.database_watch import CHECK_SECONDS
 from sparrowmq.coordinator.server import Coordinator

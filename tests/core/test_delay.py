@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.core.delay import DEFAULT_LEVELS, DELAYS_MS, DelayLevels, delay_ms
+from sparrowmq.core.delay import DEFAULT_LEVELS, DelayLevels, delay_ms
 
 
 @pytest.mark.proves("client:D-100")
@@ -17,8 +17,8 @@ def test_delays_of_levels_equal_those_of_rocketmq(level: int, delay: int) -> Non
 
 
 def test_eighteen_levels_have_increasing_delays() -> None:
-    assert len(DELAYS_MS) == 18
-    assert list(DELAYS_MS) == sorted(set(DELAYS_MS))
+    assert len(DEFAULT_LEVELS.delays) == 18
+    assert list(DEFAULT_LEVELS.delays) == sorted(set(DEFAULT_LEVELS.delays))
 
 
 @pytest.mark.parametrize("level", [0, -1])

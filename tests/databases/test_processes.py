@@ -20,10 +20,10 @@ from sqlalchemy import select
 from sqlalchemy.engine import make_url
 from tests.databases.line import Line
 from tests.databases.servers import Server
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
 from sparrowmq.coordinator.database import migrate
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import audit
 from sparrowmq.coordinator.leases import table
 

@@ -18,6 +18,7 @@ from tests.hostile.shapes import ext
 from tests.hostile.size import SMALL
 from tests.hostile.wire import NO_CODE, Ask, Wire
 from tests.hostile.world import PLAIN, World
+from tests.stall_guard import sure_ms
 from tests.support import run, until_sync
 
 from sparrowmq.files import disk
@@ -54,7 +55,7 @@ def broker(root: Path, **more: str) -> Iterator[World]:
 def long_stalls(world: World) -> list[str]:
     """What kept the loop for longer than the bound."""
     _, last = world.stalls()
-    return [one.sentence() for one in last if one.sure_ms > 1000 * STALL_SECONDS]
+    return [one.sentence() for one in last if sure_ms(one) > 1000 * STALL_SECONDS]
 
 
 @pytest.mark.timeout(600)

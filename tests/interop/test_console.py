@@ -13,10 +13,9 @@ from tests.console.browser.test_browser import CHROMIUM, MISSING, SAID, WAIT_MS
 from tests.console.site import Site, site
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
 import sparrowmq as mq
-from sparrowmq.coordinator.database.connect import sqlite_url
 
 TOPIC, GROUP = "ConsoleOrders", "console-billing"
 

@@ -16,10 +16,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 from opentelemetry.sdk.metrics.export import MetricExportResult
-from tests.support import about, free_port, run, until, until_sync
+from tests.support import about, free_port, run, sqlite_url, until, until_sync
 
 import sparrowmq as mq
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.figures.exposition import Exposition, Operated, Starting, labels

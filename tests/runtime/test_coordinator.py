@@ -11,9 +11,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from tests.support import free_port, run, until
+from tests.support import free_port, run, sqlite_url, until
 
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.core.errors import CoordinatorError
 from sparrowmq.core.settings.servers import CoordinatorSettings
 from sparrowmq.runtime import company, coordinator

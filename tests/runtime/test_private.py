@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support import about, run
+from tests.support import about, run, sqlite_url
 
 from sparrowmq.broker.access.auth_store import AuthStore
 from sparrowmq.cli.base.remote import keep_login
-from sparrowmq.coordinator.database.connect import Database, keep_private, sqlite_url
+from sparrowmq.coordinator.database.connect import Database, keep_private
 from sparrowmq.coordinator.server import Coordinator
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.servers import BrokerSettings, CoordinatorSettings, NameServerSettings

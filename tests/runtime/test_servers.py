@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.broker.test_opening import held, unread
 from tests.httpd.test_operators import state
-from tests.support import about, run, until
+from tests.support import about, collect_here, run, until
 
 from sparrowmq.core.errors import InvalidStateError, ListenError, StoreLockedError
-from sparrowmq.core.figures.exposition import Exposition, collect_here
+from sparrowmq.core.figures.exposition import Exposition
 from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
 from sparrowmq.runtime.servers import Listening, LocalServers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.support import until_sync
 
 import sparrowmq as mq
+from sparrowmq.spark.cluster import clients
 from sparrowmq.testing import LocalCluster
 
 QUERY_SECONDS = 60
@@ -144,3 +146,10 @@ def stored_offsets(checkpoint: str) -> list[dict[str, Any]]:
 
     files = sorted((Path(checkpoint) / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
     return [json.loads(path.read_text().splitlines()[2]) for path in files]
+
+
+async def close_clients() -> None:
+    """Close every client of Spark's that this loop has."""
+    shared = clients._of_loop.pop(asyncio.get_running_loop(), None)
+    if shared is not None:
+        await asyncio.gather(*(client.close() for client in shared.clients.values()))

@@ -66,7 +66,6 @@ class DelayLevels:
 
 
 DEFAULT_LEVELS: Final = DelayLevels.parse(DELAY_LEVELS)
-DELAYS_MS: Final = DEFAULT_LEVELS.delays
 
 
 def delay_ms(level: int) -> int:

@@ -51,12 +51,6 @@ class Stall:
         """The reported duration: the elapsed time without the wait for a processor."""
         return max(0.0, self.wall_ms - self.waited_ms)
 
-    @property
-    def sure_ms(self) -> float:
-        """The part caused by the loop itself: its computation and its own waits."""
-        elsewhere = max(self.others_ms, self.paused_ms)
-        return self.cpu_ms + max(0.0, self.wall_ms - self.cpu_ms - self.waited_ms - elsewhere)
-
     def sentence(self) -> str:
         """A sentence for the log."""
         source = f" from {self.client}" if self.client else ""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.broker.rig import LOG_FILE_BYTES, STORE_HOST, Rig, pull_ext, send_command
-from tests.support import about, run, until
+from tests.support import about, collect_here, run, until
 
 from sparrowmq.broker.base.internal_store import InnerMessage
 from sparrowmq.broker.replication import master as master_module
@@ -25,7 +25,7 @@ from sparrowmq.broker.replication.replication import allowed_addresses
 from sparrowmq.broker.server import Broker
 from sparrowmq.broker.transactions.half_messages import committed, half_properties, read_half
 from sparrowmq.core.errors import ListenError, TransportError
-from sparrowmq.core.figures.exposition import Exposition, collect_here
+from sparrowmq.core.figures.exposition import Exposition
 from sparrowmq.core.names import HALF_TOPIC
 from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.loops.event_loop import new_event_loop

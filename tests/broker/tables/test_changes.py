@@ -49,13 +49,13 @@ def test_changes_are_made_in_order_and_completed() -> None:
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.sleep(0.01)
-        assert first.cancelled() and changes.are_running and made == []
+        assert first.cancelled() and made == [] and repr(changes) == "<Changes 3 running>"
         go.set()
         assert await last == 2
         with pytest.raises(StoreError):
             await failing
         assert made == [1, 2]
-        await until(lambda: not changes.are_running)
+        await until(lambda: repr(changes) == "<Changes 0 running>")
 
     run(main())
 

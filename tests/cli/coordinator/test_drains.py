@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.coordinator.running import Running, running
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 from typer.testing import CliRunner
 
 from sparrowmq.cli.main import app
 from sparrowmq.coordinator.cluster.fleet import Backlog, FleetBroker
-from sparrowmq.coordinator.database.connect import sqlite_url
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Outcome

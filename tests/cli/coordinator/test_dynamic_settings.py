@@ -11,12 +11,13 @@ from unittest.mock import AsyncMock
 
 import pytest
 from tests.coordinator.running import Running, running
+from tests.support import sqlite_url
 from typer.testing import CliRunner
 
 from sparrowmq.cli.coordinator import dynamic_settings
 from sparrowmq.cli.main import app
 from sparrowmq.coordinator.api.told import offsets
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.groups import resets
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Outcome
 from tests.coordinator.running import Running, running
+from tests.support import sqlite_url
 from typer.testing import CliRunner
 
 from sparrowmq.cli.main import app
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.coordinator.history import store
 from sparrowmq.coordinator.history.grains import MINUTES, Figure, Series
 

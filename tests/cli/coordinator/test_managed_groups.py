@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.coordinator.running import Running, running
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 from typer.testing import CliRunner
 
 import sparrowmq as mq
 from sparrowmq.cli.main import app
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.testing import LocalCluster
 
 if TYPE_CHECKING:

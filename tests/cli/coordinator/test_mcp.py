@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from tests.cli.conftest import Outcome
 from tests.coordinator.running import Running, running
-from tests.support import free_port
+from tests.support import free_port, sqlite_url
 from typer.testing import CliRunner
 
 from sparrowmq.cli.coordinator import mcp
@@ -22,7 +22,6 @@ from sparrowmq.cli.coordinator.mcp_tools import PLAN, ArgumentError, Tool, plan_
 from sparrowmq.cli.main import app
 from sparrowmq.coordinator.api.app import make_app
 from sparrowmq.coordinator.api.shared import PREFIX
-from sparrowmq.coordinator.database.connect import sqlite_url
 
 URL = "http://127.0.0.1:9877"
 

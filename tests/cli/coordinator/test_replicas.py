@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.coordinator.replicas.made_up_brokers import MadeUpBrokers
 from tests.coordinator.running import Running, running
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 from typer.testing import CliRunner
 
 from sparrowmq.cli.main import app
 from sparrowmq.coordinator.cluster.fleet import FleetBroker
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.protocol.bodies.replicas import SlaveState
 
 if TYPE_CHECKING:

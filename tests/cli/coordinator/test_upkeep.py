@@ -10,11 +10,10 @@ import pytest
 from tests.cli.conftest import Outcome
 from tests.coordinator.running import Running, running
 from tests.coordinator.upkeep.lands import broker, group, land, topic
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 from typer.testing import CliRunner
 
 from sparrowmq.cli.main import app
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.coordinator.upkeep.logs import BrokerLog, CleaningRules, DiskSurvey, LogSample
 
 Call = Callable[..., Outcome]

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.coordinator.running import Running, running
 from tests.coordinator.services.watched import place
-from tests.support import free_port, until_sync
+from tests.support import free_port, sqlite_url, until_sync
 from typer.testing import CliRunner
 
 from sparrowmq.cli.base import remote
 from sparrowmq.cli.base.times import span, when
 from sparrowmq.cli.main import app
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.coordinator.database.migrate import newest
 from sparrowmq.core.stalls import Stall
 

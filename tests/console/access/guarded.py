@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.console.site import Site, site
+from tests.support import sqlite_url
 
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.testing import LocalCluster
 
 FIRST = {"username": "root", "password": "toor1234"}

@@ -9,8 +9,8 @@ import pytest
 from tests.console.access.test_access import SECRET, guarded  # noqa: F401
 from tests.console.access.test_people import secret
 from tests.console.site import Reader, Site, site
+from tests.support import sqlite_url
 
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.testing import LocalCluster
 
 ODD = "<script>alert(1)</script>"

@@ -17,13 +17,12 @@ from tests.console.site import Reader, Site, site
 from tests.console.test_forms import entries
 from tests.console.test_live import follow
 from tests.console.test_pages import read
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
 import sparrowmq as mq
 from sparrowmq.console.pages.columns import lag_rows
 from sparrowmq.coordinator.api import cluster
 from sparrowmq.coordinator.api.told import pipelines
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.coordinator.records.pipelines import PipelineRow
 from sparrowmq.testing import LocalCluster
 

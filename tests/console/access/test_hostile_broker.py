@@ -12,11 +12,10 @@ import msgspec
 import pytest
 from tests.console.site import Site, site
 from tests.console.test_pages import read
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
 import sparrowmq as mq
 from sparrowmq.coordinator.cluster import explorer
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.protocol.frame import Command
 from sparrowmq.testing import LocalCluster
 from sparrowmq.transport.client import RemotingClient

@@ -17,12 +17,12 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 from tests.console.site import FORM, Answer, Reader, Site, site
+from tests.support import sqlite_url
 
 from sparrowmq.console import provider as provider_module
 from sparrowmq.console.federated import BACK, GO, ONWARD_CHARS_MAX, OUT, LoginFlow
 from sparrowmq.console.identity import OpenId, roles_of
 from sparrowmq.console.provider import Provider
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.coordinator.users.roles import Role
 from sparrowmq.core.errors import RefusedError, SettingsError
 from sparrowmq.core.settings.servers import CoordinatorSettings

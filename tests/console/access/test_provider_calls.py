@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests.console.site import Answer, site
+from tests.support import sqlite_url
 
 from sparrowmq.console import provider as provider_module
 from sparrowmq.console import provider_calls
 from sparrowmq.console.federated import GO
 from sparrowmq.console.provider_calls import ProviderCalls
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.core.errors import RefusedError
 
 

@@ -12,12 +12,12 @@ from urllib.parse import urlencode
 import pytest
 from tests.console.furnished import ODD
 from tests.console.site import ANSWER_SECONDS, Reader, Site, site
+from tests.support import sqlite_url
 
 from sparrowmq.console.forms import KEPT_CHARS_MAX
 from sparrowmq.console.pages import FORMS, PAGES
 from sparrowmq.console.safety import HEADERS, POLICY, ConsoleAddress, csrf_of, host_name, inner_path, is_csrf
 from sparrowmq.coordinator.api.app import BODY_BYTES_MAX
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.core.errors import SettingsError
 
 PATHS = sorted(

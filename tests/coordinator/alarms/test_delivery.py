@@ -10,12 +10,11 @@ import pytest
 from tests.coordinator.alarms.test_senders import Mailbox, hook, mail_server
 from tests.coordinator.running import Running, running
 from tests.coordinator.services.watched import place
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 from typer.testing import CliRunner
 
 from sparrowmq.cli.main import app
 from sparrowmq.coordinator.alarms import outbox, senders
-from sparrowmq.coordinator.database.connect import sqlite_url
 
 
 def failing(it: Running) -> dict[tuple[str, str], str]:

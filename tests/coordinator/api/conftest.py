@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.coordinator.running import Running, running
-
-from sparrowmq.coordinator.database.connect import sqlite_url
+from tests.support import sqlite_url
 
 
 @pytest.fixture(scope="package")

@@ -22,6 +22,7 @@ from sqlalchemy import Connection, insert, update
 from tests.coordinator.cluster.explored import MadeUpAdmin, explorer
 from tests.coordinator.services.surveyed import MadeUpSurvey
 from tests.coordinator.upkeep.lands import broker, group, land, topic
+from tests.support import sqlite_url
 
 from sparrowmq.coordinator.alarms import table as alarms
 from sparrowmq.coordinator.alarms.machine import AlarmPolicy, AlarmState
@@ -31,7 +32,7 @@ from sparrowmq.coordinator.api.app import make_app
 from sparrowmq.coordinator.api.shared import Context
 from sparrowmq.coordinator.cluster.resends import Resending
 from sparrowmq.coordinator.database import tables
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.groups import dynamic_settings, resets
 from sparrowmq.coordinator.leases import table as leases
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 from tests.coordinator.running import Running, running
+from tests.support import sqlite_url
 
 from sparrowmq.coordinator.api.app import BODY_BYTES_MAX
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import token as token_table
 from sparrowmq.coordinator.users import login_attempts
 from sparrowmq.coordinator.users.login_attempts import FAILURES_MAX

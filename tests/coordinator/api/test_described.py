@@ -25,8 +25,9 @@ from tests.coordinator.api.described import (
     requests,
 )
 from tests.coordinator.running import Running, running
+from tests.support import sqlite_url
 
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.records.audit import Actor
 from sparrowmq.coordinator.users import people, tokens
 from sparrowmq.coordinator.users.people import PersonUpdate

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import event, insert, select, text
-from tests.support import about, run
+from tests.support import about, run, sqlite_url
 
 from sparrowmq.coordinator.database import connect
-from sparrowmq.coordinator.database.connect import CONNECTIONS_MAX, Database, sqlite_url
+from sparrowmq.coordinator.database.connect import CONNECTIONS_MAX, Database
 from sparrowmq.coordinator.database.tables import lease
 from sparrowmq.core.errors import (
     DatabaseBusyError,

@@ -13,10 +13,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import delete, insert, inspect, select, text
-from tests.support import about
+from tests.support import about, sqlite_url
 
 from sparrowmq.coordinator.database import migrate
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import VERSION_TABLE, metadata
 from sparrowmq.core.errors import DatabaseVersionError
 

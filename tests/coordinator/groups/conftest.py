@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 from tests.coordinator.groups.running_world import World
 from tests.coordinator.running import running
+from tests.support import sqlite_url
 
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.testing import LocalCluster
 
 _NUMBERS: Final = count(1)

@@ -11,7 +11,7 @@ from tests.coordinator.cluster.asked import observed
 from tests.coordinator.services.watched import Once, step
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver
-from tests.support import run, until_sync
+from tests.support import run, sqlite_url, until_sync
 
 import sparrowmq as mq
 from sparrowmq.coordinator.alarms import table
@@ -19,7 +19,7 @@ from sparrowmq.coordinator.alarms.machine import AlarmState as AlarmState
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.cluster.view import ObservedCluster
 from sparrowmq.coordinator.database import migrate
-from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.records.audit import Actor
 from sparrowmq.coordinator.services.brokers import drains
 from sparrowmq.coordinator.services.brokers.broker_check import BrokerCheck

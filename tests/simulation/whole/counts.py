@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.whole.books import Counted
 from tests.simulation.whole.members import BROADCAST, FAILING, GROUPS
+from tests.support import collect_here
 
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.errors import BrokerError, ClientError
-from sparrowmq.core.figures.exposition import Exposition, Family, collect_here
+from sparrowmq.core.figures.exposition import Exposition, Family
 
 if TYPE_CHECKING:
     from tests.simulation.whole.acts import Acts

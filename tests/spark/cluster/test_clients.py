@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.spark.support import Topics
+from tests.spark.support import Topics, close_clients
 from tests.support import run
 
 from sparrowmq import State
-from sparrowmq.spark.cluster.clients import READER_GROUP, admin, close_all, producer, pull_consumer
+from sparrowmq.spark.cluster.clients import READER_GROUP, admin, producer, pull_consumer
 from sparrowmq.spark.options.table import ReadOptions, WriteOptions
 
 
@@ -27,11 +27,11 @@ def test_clients_are_shared_by_cluster_and_group(topics: Topics) -> None:
         assert sender is await producer(write)
         assert sender is not await producer(WriteOptions(name_server=server, retries=0))
         assert sender.settings.send_timeout == write.send_timeout
-        await close_all()
+        await close_clients()
         assert first.state is sender.state is State.CLOSED
         assert await pull_consumer(plain) is not first
-        await close_all()
-        await close_all()
+        await close_clients()
+        await close_clients()
 
     run(main())
 
@@ -41,7 +41,7 @@ def test_each_loop_has_its_own_clients(topics: Topics) -> None:
 
     async def one() -> object:
         found = await pull_consumer(options)
-        await close_all()
+        await close_clients()
         return found
 
     assert run(one()) is not run(one())

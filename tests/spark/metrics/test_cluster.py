@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from time import time
 
 import pytest
-from tests.spark.support import Topics
+from tests.spark.support import Topics, close_clients
 from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
@@ -18,9 +18,7 @@ from sparrowmq.spark.metrics.cluster import Cluster
 @pytest.fixture
 def cluster(topics: Topics) -> Iterator[Cluster]:
     yield Cluster({"nameServer": topics.cluster.namesrv, "subscribe": "x", "bodyFormat": "json"}, 30.0)
-    from sparrowmq.spark.cluster import clients
-
-    loop_thread().run(clients.close_all())
+    loop_thread().run(close_clients())
 
 
 def test_ends_and_the_time_of_what_waits_first(cluster: Cluster, topics: Topics, topic: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.spark.support import Topics
+from tests.spark.support import Topics, close_clients
 from tests.support import about
 
 from sparrowmq.columnar.encode import MessageColumns
@@ -20,7 +20,6 @@ from sparrowmq.core.errors import BrokerError, InvalidMessageError
 from sparrowmq.core.message import BODY_BYTES_MAX, MessageQueue
 from sparrowmq.loops.event_loop import loop_thread
 from sparrowmq.spark.bodies.schema import SinkColumns
-from sparrowmq.spark.cluster.clients import close_all
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.pipelines.common.writing import body_bytes_max
 from sparrowmq.spark.pipelines.mirror import rows as mirrored
@@ -42,7 +41,7 @@ def large() -> Iterator[Topics]:
     with LocalCluster(max_message_size=LIMIT) as cluster, Topics(cluster) as made:
         cluster.create_topic("Large", queues=1)
         yield made
-        loop_thread().run(close_all())
+        loop_thread().run(close_clients())
 
 
 def _send(to: Topics, bodies: list[bytes], identity: RowIdentity | None = None, **more: Any) -> None:

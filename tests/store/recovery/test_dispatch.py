@@ -8,7 +8,7 @@ import pytest
 from tests.store.damage import crashed, forget_progress
 from tests.store.rig import HOST, HOST_V6, START_MS, bodies_of, open_store, opened, read_all
 
-from sparrowmq.core.delay import DELAYS_MS
+from sparrowmq.core.delay import DEFAULT_LEVELS
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.record import decode_record, encode_record
@@ -79,8 +79,8 @@ def properties_record(topic: str, properties: bytes) -> bytes:
         ("T", b"TAGS\x01TagA||TagB\x02", java_hash("TagA||TagB")),
         ("T", "TAGS\x01größe".encode(), java_hash("größe")),
         ("T", b"DELAY\x013\x02TAGS\x01A\x02", java_hash("A")),
-        (SCHEDULE_TOPIC, b"DELAY\x013\x02TAGS\x01A\x02", START_MS + DELAYS_MS[2]),
-        (SCHEDULE_TOPIC, b"DELAY\x0199\x02", START_MS + DELAYS_MS[-1]),
+        (SCHEDULE_TOPIC, b"DELAY\x013\x02TAGS\x01A\x02", START_MS + DEFAULT_LEVELS.delays[2]),
+        (SCHEDULE_TOPIC, b"DELAY\x0199\x02", START_MS + DEFAULT_LEVELS.delays[-1]),
         (SCHEDULE_TOPIC, b"DELAY\x010\x02TAGS\x01A\x02", java_hash("A")),
         (SCHEDULE_TOPIC, b"DELAY\x01x\x02", 0),
         (SCHEDULE_TOPIC, b"TAGS\x01A\x02", java_hash("A")),

@@ -26,11 +26,6 @@ class ChangeQueue(Generic[T]):
     def __repr__(self) -> str:
         return f"<Changes {len(self._running)} running>"
 
-    @property
-    def are_running(self) -> bool:
-        """Whether a change is running or waiting."""
-        return bool(self._running)
-
     def run(self, change: Callable[[], T]) -> T | Awaitable[T]:
         """Run a change and return the result of `change`, or an awaitable of it; runs at once where no loop
         runs. Raises its exceptions.

@@ -21,7 +21,6 @@ import msgspec
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.core.message import Message
 
-FLIGHTS_TOTAL: Final = 336_776
 COLUMNS: Final = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,"
     "tailnum,origin,dest,air_time,distance,hour,minute,time_hour"

@@ -155,11 +155,6 @@ def keep_private(path: Path) -> bool:
     return True
 
 
-def sqlite_url(path: Path) -> str:
-    """The address of a SQLite file."""
-    return f"sqlite:///{path.absolute()}"
-
-
 def _file_of(url: URL) -> Path | None:
     name = url.database if url.get_backend_name() == "sqlite" else None
     return Path(name) if name and not name.startswith("file:") else None

@@ -205,14 +205,6 @@ Collecting: TypeAlias = Iterable[Aside | None]
 """The steps of a collection: on the loop, of well below a millisecond, and those for another thread."""
 
 
-def collect_here(collecting: Collecting) -> int:
-    """Do all steps now, in this thread; returns how many there were."""
-    steps = 0
-    for step in collecting:
-        steps += 1 + (0 if step is None else sum(1 for _ in step.steps))
-    return steps
-
-
 class Operated(Protocol):
     """What an operator sees of a server: its figures and its faults."""
 

@@ -8,7 +8,7 @@ import happens where a client is requested, on the caller's thread, before anyth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -101,15 +101,3 @@ def producer(options: WriteOptions) -> Coroutine[Any, Any, aio.Producer]:
     )
     key, kind = ("producer", options.send_timeout, options.retries, *given.values()), aio.Producer
     return _client(key, lambda: kind(WRITER_GROUP, settings=settings))
-
-
-async def close_all() -> None:
-    """Close every client of this loop. For tests, and for a driver that has finished."""
-    shared = _of_loop.pop(asyncio.get_running_loop(), None)
-    if shared is not None:
-        await asyncio.gather(*(_close(client) for client in shared.clients.values()))
-
-
-def _close(client: Any) -> Awaitable[None]:
-    closing: Awaitable[None] = client.close()
-    return closing

@@ -113,12 +113,6 @@ class EpochTable:
         """Without the reigns that began at `position` or later."""
         return EpochTable(tuple(one for one in self.starts if one[1] < position))
 
-    def kept_from(self, position: int) -> EpochTable:
-        """Without the reigns that ended at `position` or before, whose files are deleted."""
-        starts = self.starts
-        first = max((number for number, one in enumerate(starts) if one[1] <= position), default=0)
-        return EpochTable(starts[first:])
-
     def encode(self) -> bytes:
         """The content of the file: number of lines, checksum, and `epoch-position` in each line."""
         lines = "".join(f"{epoch}-{start}\n" for epoch, start in self.starts).encode()

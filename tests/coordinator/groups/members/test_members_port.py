@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from tests.certificates import Authority, tls_properties
 from tests.coordinator.running import running
-from tests.support import about, run, until
+from tests.support import about, run, sqlite_url, until
 
 from sparrowmq import aio
 from sparrowmq.broker.access.acl_import import import_accounts
 from sparrowmq.broker.access.auth_store import AuthStore
 from sparrowmq.coordinator import server
 from sparrowmq.coordinator.cluster.clients import ClusterCalls
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.coordinator.groups import judging
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.servers import CoordinatorSettings

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from tests.coordinator.groups.running_world import SETTINGS, World, owned, told
 from tests.coordinator.running import running
-from tests.support import run, until
+from tests.support import run, sqlite_url, until
 
 from sparrowmq import aio
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.testing import LocalCluster
 
 
