@@ -6,25 +6,29 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import sparrowmq
 from sparrowmq import aio, hooks
 
-SOURCE = Path(sparrowmq.__file__)
 
-
-def test_every_name_exists_and_is_typed() -> None:
-    tree = ast.parse(SOURCE.read_text())
-    typed = {
+def typed_names(module: ModuleType) -> dict[str, str | None]:
+    """The module of each name that a type checker sees."""
+    assert module.__file__ is not None
+    return {
         alias.name: node.module
-        for block in tree.body
+        for block in ast.parse(Path(module.__file__).read_text()).body
         if isinstance(block, ast.If)
         for node in block.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
+
+
+def test_every_name_exists_and_is_typed() -> None:
+    typed = typed_names(sparrowmq)
     assert typed == sparrowmq._MODULES
     assert sorted(typed) == sorted(sparrowmq.__all__)
     for name in sparrowmq.__all__:
@@ -33,7 +37,7 @@ def test_every_name_exists_and_is_typed() -> None:
 
 
 def test_asyncio_provides_the_same_names() -> None:
-    assert sorted(aio.__all__) == sorted(sparrowmq.__all__)
+    assert sorted(typed_names(aio)) == sorted(aio.__all__) == sorted(sparrowmq.__all__)
     different = {name for name in aio.__all__ if getattr(aio, name) is not getattr(sparrowmq, name)}
     assert different == {
         "Admin",
@@ -45,6 +49,7 @@ def test_asyncio_provides_the_same_names() -> None:
         "PushConsumer",
         "SimpleConsumer",
     }
+    assert all(typed_names(aio)[name] == aio._MODULES[name] for name in different)
 
 
 def test_hooks_have_a_module_of_their_own() -> None:

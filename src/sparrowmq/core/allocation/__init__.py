@@ -14,23 +14,16 @@ from typing import TYPE_CHECKING
 from sparrowmq.core.lazy import lazy_names, names_by_module
 
 if TYPE_CHECKING:
-    from sparrowmq.core.allocation.base import AllocateStrategy, queue_key, utf16_key
-    from sparrowmq.core.allocation.consistent_hash import ConsistentHash
-    from sparrowmq.core.allocation.rooms import ByMachineRoom, MachineRoomNearby, RoomResolver
-    from sparrowmq.core.allocation.shares import Averagely, AveragelyByCircle, ByConfig
-
-__all__ = [
-    "AllocateStrategy",
-    "Averagely",
-    "AveragelyByCircle",
-    "ByConfig",
-    "ByMachineRoom",
-    "ConsistentHash",
-    "MachineRoomNearby",
-    "RoomResolver",
-    "queue_key",
-    "utf16_key",
-]
+    from sparrowmq.core.allocation.base import AllocateStrategy as AllocateStrategy
+    from sparrowmq.core.allocation.base import queue_key as queue_key
+    from sparrowmq.core.allocation.base import utf16_key as utf16_key
+    from sparrowmq.core.allocation.consistent_hash import ConsistentHash as ConsistentHash
+    from sparrowmq.core.allocation.rooms import ByMachineRoom as ByMachineRoom
+    from sparrowmq.core.allocation.rooms import MachineRoomNearby as MachineRoomNearby
+    from sparrowmq.core.allocation.rooms import RoomResolver as RoomResolver
+    from sparrowmq.core.allocation.shares import Averagely as Averagely
+    from sparrowmq.core.allocation.shares import AveragelyByCircle as AveragelyByCircle
+    from sparrowmq.core.allocation.shares import ByConfig as ByConfig
 
 _MODULES = names_by_module(
     {
@@ -45,4 +38,4 @@ __getattr__ = lazy_names(globals(), _MODULES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES})
