@@ -188,7 +188,7 @@ class Broker:
     async def _open(self, server: Server, reign: Reign) -> None:
         """Make the parts of the role in force, and begin to serve. Raises like `start`."""
         settings = self._settings = reign.settings(self.settings)
-        self._pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="sparrow-disk")
+        reign.pool = self._pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="sparrow-disk")
         try:
             if not settings.is_slave:
                 self._ha_socket = listen_for_slaves(settings, server.port)
@@ -320,7 +320,7 @@ class Broker:
         settings, now = store_settings(self._settings), self._clock.now_ms()
         self._commits = ()  # they may be behind the cut
         await asyncio.to_thread(cut_log, settings, position, end, now)
-        reign.was_cut(position)
+        await asyncio.to_thread(reign.was_cut, position)
 
     def _listener(self, handler: ServerHandler) -> Server:
         settings = self._settings

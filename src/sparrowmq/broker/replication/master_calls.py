@@ -93,14 +93,16 @@ class MasterCalls:
         """Introduce this slave to a master that reports its reigns; None for one that does not.
 
         Raises `CannotFollowError` when this broker must not follow it, `TransportError` when it does not
-        answer, `ProtocolError` when its answer cannot be read.
+        answer, `ProtocolError` when its answer cannot be read, `StoreError` when the store's text cannot be
+        saved.
         """
         settings = self._settings
+        await reign.keep()
         request = FollowRequest(
             cluster_name=settings.broker_cluster_name,
             broker_name=settings.broker_name,
             address=reign.address,
-            store=reign.show().store,
+            store=reign.record.store,
             epochs=[EpochStart(*one) for one in reign.epochs.starts],
             epoch=reign.record.epoch,
             max_offset=copy.position,

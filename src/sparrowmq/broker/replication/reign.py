@@ -6,8 +6,10 @@ the role, `epochFileCheckpoint` the reigns of the log.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -20,6 +22,8 @@ from sparrowmq.store.tables.config_file import ConfigFile
 from sparrowmq.store.tables.epochs import ROLE_FILE, EpochFile, EpochTable
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from sparrowmq.core.settings.servers import BrokerSettings
     from sparrowmq.protocol.bodies.replicas import ReplicaOrders
 
@@ -54,8 +58,11 @@ class Reign:
         self.is_changing = False
         """Whether the role is about to change; until then nothing is written."""
         self.ha_address = ha_address
+        self.pool: Executor | None = None
+        """Where `keep` writes: the threads of the broker's current parts."""
         self._granted = granted
-        self._is_saved = False
+        self._saving = threading.Lock()
+        self._saved: RoleRecord | None = None
         self._settings = settings
         self._changed = changed
         self._clock = clock
@@ -82,7 +89,7 @@ class Reign:
                 f"{self._file.path} does not have a broker's role ({error!r}); restore it, or remove it: "
                 f"then this broker has the role of its settings"
             ) from error
-        self._is_saved = True
+        self._saved = found
         return found
 
     @property
@@ -171,7 +178,7 @@ class Reign:
     # Orders
 
     def obey(self, orders: ReplicaOrders) -> None:
-        """Obey orders, or raise `OrdersRefusedError`, or `StoreError` when they cannot be saved."""
+        """Obey orders, or raise `OrdersRefusedError`. Use `keep` before the role is told to anyone."""
         if orders.pause_ms and self.is_slave:
             raise OrdersRefusedError(1, "this broker is a slave: only a master can pause")
         if orders.pause_ms:
@@ -182,7 +189,7 @@ class Reign:
             return
         if self.is_changing and orders.epoch > self.record.epoch:
             raise OrdersRefusedError(1, "this broker's role is changing; ask for its state, then send again")
-        before, was_fenced = self.record, self.is_fenced
+        was_fenced = self.is_fenced
         if self.authority.accept(orders, self.now_ms()):
             log.warning(
                 "orders of epoch %d%s: this broker becomes %s%s",
@@ -194,22 +201,31 @@ class Reign:
             self.is_changing = True
             self._changed(None)
             return
-        if self.record != before:
-            self.save()
         if was_fenced and not self.is_fenced:
             log.warning("this broker has a lease of epoch %d and accepts messages again", orders.epoch)
             self._granted()
 
-    def save(self) -> None:
-        """Write the role to disk. Raises `StoreError`."""
-        self._file.save(self.record.content)
-        self._is_saved = True
+    @property
+    def is_kept(self) -> bool:
+        """Whether the role is on disk, so that others may be told of it. A new role is written when it
+        begins; the random text that identifies the store is written before.
+        """
+        saved, record = self._saved, self.record
+        if saved is None or saved.store != record.store:
+            return False
+        return self.is_changing or saved == record
 
-    def show(self) -> RoleRecord:
-        """The role, for a caller that will identify the store by its random text. Raises `StoreError`."""
-        if not self._is_saved:
-            self.save()
-        return self.record
+    async def keep(self) -> None:
+        """Write the role to disk in a thread, if it is not there. Raises `StoreError`."""
+        while not self.is_kept:
+            await asyncio.get_running_loop().run_in_executor(self.pool, self.save)
+
+    def save(self) -> None:
+        """Write the role to disk; any thread. Raises `StoreError`."""
+        with self._saving:
+            record = self.record
+            self._file.save(record.content)
+            self._saved = record
 
     def begin(self, end: int) -> None:
         """The role in force begins; `end` is that of the log, where a master's reign begins. Raises
@@ -231,48 +247,48 @@ class Reign:
 
     def opened(self, damaged: Iterable[tuple[int, int]]) -> None:
         """The log was opened, with damage in these parts. Raises `StoreError`."""
-        known = self.record.damaged
+        before, known = self.record, self.record.damaged
         found = [low for low, _ in damaged] + ([known] if known >= 0 else [])
         if found:
             self.note_damage(min(found))
+        if self.record != before:
+            self.save()
 
     def note_damage(self, position: int) -> None:
         """The log is damaged from `position` on, so that this broker lacks messages of its group. This is
         remembered until the log is cut there. For its coordinator, a slave becomes another copy, which is not
-        in sync. Raises `StoreError`.
+        in sync. Use `keep` then.
         """
         known = self.record.damaged
         is_new = known < 0 or position < known
         store = secrets.token_hex(8) if self.is_slave and not self.record.is_disowned else None
         if is_new or store is not None:
             self.authority.note_damage(position if is_new else known, store)
-            self.save()
 
     def forget_damage(self) -> None:
-        """The damaged part of the log is gone. Raises `StoreError`."""
+        """The damaged part of the log is gone. Use `keep` then."""
         if self.record.damaged >= 0:
             self.authority.forget_damage()
-            self.save()
 
     # A slave and its master
 
     def keep_epochs(self, table: EpochTable) -> None:
-        """Save the reigns of the log, if they changed. Raises `StoreError`."""
+        """Save the reigns of the log, if they changed; any thread. Raises `StoreError`."""
         if table != self.epochs:
             self._epoch_file.save(table)
             self.epochs = table
 
     def was_cut(self, position: int) -> None:
-        """The log was cut at this position, and its reigns with it. Raises `StoreError`."""
+        """The log was cut at this position, and its reigns with it; any thread. Raises `StoreError`."""
         self.epochs = self._epoch_file.load()
         if self.record.damaged >= position:
             self.forget_damage()
+            self.save()
 
     def learn_master(self, role: str) -> None:
-        """Save the master's `brokerRole`, in case this broker replaces it."""
+        """The master's `brokerRole`, in case this broker replaces it. Use `keep` then."""
         if role != self.record.master_role:
             self.authority.learn_master(role)
-            self.save()
 
     def cut(self, position: int) -> None:
         """The log has to be cut at this position before the master can be followed."""

@@ -5,7 +5,8 @@ reigns of its log (1007).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.broker.base.offsets import answer, refusal
@@ -79,31 +80,44 @@ class ReplicaRequests:
             Code.GET_BROKER_EPOCH_CACHE: self.epoch_cache,
         }
 
-    def tell_state(self, connection: Connection, command: Command) -> Command:
+    def tell_state(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """90401: this broker's role, its log, its slaves and its lease."""
-        try:
-            return answer(command, body=self.state().encode())
-        except StoreError as error:
-            return refusal(command, ResponseCode.SYSTEM_ERROR, str(error))
+        return self._once_kept(command, lambda: answer(command, body=self.state().encode()))
 
-    def set_role(self, connection: Connection, command: Command) -> Command:
+    def set_role(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """90402: obey orders about the role, or renew it. A change continues after the answer."""
-        reign = self._reign
         try:
-            reign.obey(ReplicaOrders.decode_request(command.body))
+            self._reign.obey(ReplicaOrders.decode_request(command.body))
         except OrdersRefusedError as error:
-            code, state = error.code, self.state().encode()
-            return Command(code, command.opaque, FLAG_RESPONSE, body=state, remark=error.remark)
-        except (ProtocolError, StoreError) as error:
+            return self._once_kept(command, partial(self._disobeyed, command, error.code, error.remark))
+        except ProtocolError as error:
             return refusal(command, ResponseCode.SYSTEM_ERROR, str(error))
+        return self._once_kept(command, lambda: self._obeyed(command))
+
+    def _obeyed(self, command: Command) -> Command:
+        reign = self._reign
         if self._master is not None and not reign.is_changing:
             if reign.record.is_managed:
                 self._master.ordered(reign.record.in_sync, reign.record.number)
             else:
                 self._master.unmanaged()
-        return self.tell_state(connection, command)
+        return answer(command, body=self.state().encode())
 
-    def follow(self, connection: Connection, command: Command) -> Command:
+    def _disobeyed(self, command: Command, code: int, remark: str | None) -> Command:
+        return Command(code, command.opaque, FLAG_RESPONSE, body=self.state().encode(), remark=remark)
+
+    def _once_kept(self, command: Command, made: Callable[[], Command]) -> Command | Awaitable[Command]:
+        """The answer when the role is on disk: mostly at once, so that no limit delays a lease's renewal."""
+        return made() if self._reign.is_kept else self._kept(command, made)
+
+    async def _kept(self, command: Command, made: Callable[[], Command]) -> Command:
+        try:
+            await self._reign.keep()
+        except StoreError as error:
+            return refusal(command, ResponseCode.SYSTEM_ERROR, str(error))
+        return made()
+
+    def follow(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """90403: a slave introduces itself."""
         reign, settings, master = self._reign, self._settings, self._master
         try:
@@ -118,7 +132,7 @@ class ReplicaRequests:
             return refusal(command, ResponseCode.EPOCH_OUTDATED, text)
         damage = self._damage(wish)
         if damage:
-            return refusal(command, ResponseCode.LOG_DAMAGED, damage)
+            return self._once_kept(command, lambda: refusal(command, ResponseCode.LOG_DAMAGED, damage))
         store = self._store
         told = FollowAnswer(
             cluster_name=settings.broker_cluster_name,
@@ -194,9 +208,9 @@ class ReplicaRequests:
         return answer(command, body=found.encode())
 
     def state(self) -> ReplicaState:
-        """The answer to 90401. Raises `StoreError` when the store's text cannot be saved."""
+        """The answer to 90401; the role must be kept."""
         reign, settings, store = self._reign, self._settings, self._store
-        record, master = reign.show(), self._master
+        record, master = reign.record, self._master
         is_slave = master is None
         end = store.position
         # Proposals before a change belong to the previous reign.

@@ -238,6 +238,7 @@ class LogFollower:
                 return told.key
             facts = await self._calls.checked(broker, copy)
             self._cut_damage(facts.start)
+            await self._reign.keep()
             await self._copy_tables()
         if not copy.is_empty:
             return copy.position
@@ -262,7 +263,8 @@ class LogFollower:
         self._cut_damage(told.min_offset)
         await self._calls.check_last(broker, told.min_offset)
         reign.learn_master(told.broker_role)
-        reign.keep_epochs(table)
+        await reign.keep()
+        await asyncio.get_running_loop().run_in_executor(reign.pool, reign.keep_epochs, table)
         await self._copy_tables()
 
     def _cut_damage(self, master_start: int | None) -> None:
