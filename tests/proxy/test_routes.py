@@ -9,10 +9,12 @@ import pytest
 from tests.proxy.test_clients import Memory
 from tests.support import run
 
+from sparrowmq.client.base.tasks import TaskGroup
 from sparrowmq.core.errors import NoRouteError
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
 from sparrowmq.proxy.base.caller import GrpcCaller
 from sparrowmq.proxy.calls import transactions as module
+from sparrowmq.proxy.calls.answers import MessageAnswers
 from sparrowmq.proxy.calls.clients import Stream
 from sparrowmq.proxy.calls.routes import Routes
 from sparrowmq.proxy.calls.transactions import ProxyTransactions
@@ -105,7 +107,8 @@ def test_narrow_routes_take_turns_too(method: str, monkeypatch: pytest.MonkeyPat
 def test_settings_with_thousands_of_topics_cause_few_requests() -> None:
     async def main() -> None:
         brokers: Any = WideBrokers(frozenset({"real-1", "real-2"}))
-        transactions = ProxyTransactions(brokers)
+        tasks, answers = TaskGroup(print), MessageAnswers(TurnGate(64))
+        transactions = ProxyTransactions(brokers, answers, tasks)
         names = frozenset({"real-1", "real-2", *(f"no-{number}" for number in range(9_000))})
         await transactions.publishes("c", names, Stream())
         assert sorted(brokers.asked) == ["real-1", "real-2"]

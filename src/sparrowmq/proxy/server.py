@@ -110,17 +110,17 @@ class Proxy:
 
     def _service(self, instance: ClientInstance) -> GrpcService:
         brokers = Brokers(instance, self._clock)
-        transactions = ProxyTransactions(brokers)
+        gate = TurnGate(MESSAGES_OF_TURN)
+        self._answers = answers = MessageAnswers(gate)
+        transactions = ProxyTransactions(brokers, answers, self._tasks)
         members, pending = ProxyMembers(brokers, self._tasks, self._clock), PendingAnswers()
         most = self._settings.clients_max
         clients = Clients(brokers, transactions.publishes, members, pending, self._clock, clients_max=most)
-        ClientQuestions(members, pending, clients.stream_of, self._clock).serve(brokers)
+        ClientQuestions(members, pending, clients.stream_of, self._clock, answers).serve(brokers)
         renewing = Renewing(brokers, clients.is_connected, self._clock)
-        gate = TurnGate(MESSAGES_OF_TURN)
         routes = Routes(brokers, lambda: self.address, gate)
         sending = MessageSends(brokers, SendBatches(brokers, self._tasks), self._clock)
         abandoned = Abandoned()
-        self._answers = answers = MessageAnswers(gate)
         acks = AckBatches(brokers, self._tasks)
         receiving = MessageReceives(brokers, renewing, self._tasks, abandoned, acks, self._clock, answers)
         offsets = QueueOffsets(brokers, abandoned, gate, answers)
@@ -190,12 +190,12 @@ class Proxy:
             self._clients.close()
         if self._listener is not None:
             await self._listener.leave(STOP_SECONDS)
-        if self._answers is not None:
-            self._answers.close()
         await self._tasks.close()
         instance, self._instance = self._instance, None
         if instance is not None:
             await instance.close()
+        if self._answers is not None:  # brokers ask until the instance is closed
+            self._answers.close()
 
     def _task_died(self, name: str, error: BaseException) -> None:
         _log.error("the task %r of the proxy died", name, exc_info=error)

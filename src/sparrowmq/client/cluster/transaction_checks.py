@@ -28,15 +28,19 @@ class TransactionChecks:
     def __init__(self, namespace: str | None = None) -> None:
         self._namespace = namespace
         self._checkers: dict[str, Checker] = {}
+        self._as_stored: set[str] = set()
         self._occasional = OccasionalLog(log)
 
-    def register(self, group: str, checker: Checker) -> None:
-        """Register `checker` for `group`."""
+    def register(self, group: str, checker: Checker, *, as_stored: bool = False) -> None:
+        """Register `checker` for `group`; with `as_stored` it gets compressed bodies as they are."""
         self._checkers[group] = checker
+        if as_stored:
+            self._as_stored.add(group)
 
     def unregister(self, group: str) -> None:
         """Remove the checker of `group`."""
         self._checkers.pop(group, None)
+        self._as_stored.discard(group)
 
     def receive(self, address: str, request: Command) -> None:
         """Handle a broker's check. There is no direct response; the end of the transaction is the answer
@@ -44,7 +48,12 @@ class TransactionChecks:
         """
         try:
             header = headers.from_ext(CheckTransactionStateRequest, request.ext)
-            message = to_message(decode_record(request.body), header.broker_name or "")
+            record = decode_record(request.body)
+            message = to_message(record, header.broker_name or "", decompress=False)
+            group = message.properties.get(PROPERTY_PRODUCER_GROUP, "")
+            group = without_namespace(self._namespace, group)
+            if group in self._checkers and group not in self._as_stored:
+                message = to_message(record, header.broker_name or "")
         except SparrowError as error:
             self._occasional.write(
                 logging.WARNING,
@@ -53,7 +62,6 @@ class TransactionChecks:
             )
             return
         message.topic = without_namespace(self._namespace, message.topic)
-        group = without_namespace(self._namespace, message.properties.get(PROPERTY_PRODUCER_GROUP, ""))
         checker = self._checkers.get(group)
         if checker is None:
             self._occasional.write(

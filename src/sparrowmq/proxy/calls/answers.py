@@ -1,4 +1,6 @@
-"""Answers with a message of a broker: a small one is made at once, a large or compressed one in a thread."""
+"""What clients get a message of a broker in: of a small one it is made at once, of a large or compressed one
+in a thread.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ THREAD_BYTES: Final = 64 * 1024
 
 
 class MessageAnswers:
-    """Makes the answers of receives and pulls. `close` ends its thread."""
+    """Makes what clients get a message in. `close` ends its thread."""
 
     def __init__(self, gate: TurnGate) -> None:
         self._gate = gate
@@ -25,7 +27,9 @@ class MessageAnswers:
         """One thread, so that the loop need not wait for several of them."""
 
     async def of(self, kind: Callable[..., Any], message: ReceivedMessage, topic: Any) -> Any:
-        """An answer of this kind in a turn of the loop that has room for it; `topic` is a `resource`."""
+        """An answer or question of this kind, in a turn of the loop that has room for it; `topic` is a
+        `resource`.
+        """
         size = len(message.body)
         if size <= THREAD_BYTES and not message.sys_flag & COMPRESSED:
             await self._gate.passed(weight_of(size))

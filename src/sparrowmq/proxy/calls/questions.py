@@ -21,7 +21,8 @@ from sparrowmq.protocol.headers import from_ext
 from sparrowmq.protocol.pop.receipts import normal_topic
 from sparrowmq.protocol.record import decode_records
 from sparrowmq.protocol.record import to_message as to_received
-from sparrowmq.proxy.base.converting import resource, to_message
+from sparrowmq.proxy.base.converting import resource
+from sparrowmq.proxy.calls.answers import MessageAnswers
 from sparrowmq.proxy.calls.clients import Stream
 from sparrowmq.proxy.calls.members import ProxyMember, ProxyMembers
 from sparrowmq.proxy.calls.pending import PendingAnswers
@@ -49,11 +50,13 @@ class ClientQuestions:
         pending: PendingAnswers,
         stream_of: Callable[[str], Stream | None],
         clock: Clock,
+        answers: MessageAnswers,
     ) -> None:
         self._members = members
         self._pending = pending
         self._stream_of = stream_of
         self._clock = clock
+        self._answers = answers
 
     def serve(self, brokers: Brokers) -> None:
         """Register the handlers for requests of brokers."""
@@ -91,9 +94,10 @@ class ClientQuestions:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the body has {len(records)} messages, not one")
         message = to_received(records[0], asked.broker_name or "", decompress=False)
         topic = topic_of(message, member.group)
+        question = await self._answers.of(v2.VerifyMessageCommand, message, resource(topic))
 
         def command(nonce: str) -> Any:
-            question = v2.VerifyMessageCommand(nonce=nonce, message=to_message(message, resource(topic)))
+            question.nonce = nonce
             return v2.TelemetryCommand(verify_message_command=question)
 
         began = self._clock.monotonic()

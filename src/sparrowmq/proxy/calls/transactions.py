@@ -11,8 +11,10 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
 from contextvars import Context
+from functools import partial
 from typing import Any, Final
 
+from sparrowmq.client.base.tasks import TaskGroup
 from sparrowmq.core.errors import ProxyRefusal, SparrowError
 from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.core.route import TopicRoute
@@ -20,9 +22,10 @@ from sparrowmq.protocol.call_headers import CheckTransactionStateRequest, EndTra
 from sparrowmq.protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from sparrowmq.proxy.base.caller import GrpcCaller
 from sparrowmq.proxy.base.checks import topic_name
-from sparrowmq.proxy.base.converting import resource, to_message
+from sparrowmq.proxy.base.converting import resource
 from sparrowmq.proxy.base.handles import HalfPlace, parse_transaction_id
 from sparrowmq.proxy.base.refusals import ok
+from sparrowmq.proxy.calls.answers import MessageAnswers
 from sparrowmq.proxy.calls.clients import Stream
 from sparrowmq.proxy.cluster.brokers import Brokers
 from sparrowmq.proxy.definition.messages import Code, Resolution, Source, v2
@@ -34,6 +37,8 @@ _RESOLUTIONS: Final = {
 }
 _TYPES: Final = ("TRANSACTION", "MIXED")
 REAL_TOPIC: Final = "REAL_TOPIC"
+QUESTIONS_MAX: Final = 64
+"""Questions whose messages are being made. Brokers ask a dropped one again."""
 UNLISTED_MAX: Final = 32
 """Topics of a client's settings that are looked up without a look at the list of all topics."""
 
@@ -60,8 +65,11 @@ async def _as_the_proxy(work: Coroutine[Any, Any, object]) -> None:
 class ProxyTransactions:
     """Ends transactions, and passes brokers' questions to clients."""
 
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: Brokers, answers: MessageAnswers, tasks: TaskGroup) -> None:
         self._brokers = brokers
+        self._answers = answers
+        self._tasks = tasks
+        self._asking = 0
         self._streams: dict[str, dict[str, Stream]] = {}
         """The streams of the clients that publish to each topic for transactions, by client."""
 
@@ -109,7 +117,7 @@ class ProxyTransactions:
         instance = self._brokers.instance
         if instance.producer(topic) is None:
             instance.register_producer(topic, _Publisher(topic))
-            instance.checks.register(topic, self._asked)
+            instance.checks.register(topic, self._asked, as_stored=True)
             await _as_the_proxy(instance.heartbeat())
 
     async def _leave(self, topic: str, client_id: str) -> None:
@@ -122,14 +130,28 @@ class ProxyTransactions:
 
     def _asked(self, address: str, header: CheckTransactionStateRequest, message: ReceivedMessage) -> None:
         """A broker asks how a transaction ended: a client will answer by ending it."""
+        if self._asking < QUESTIONS_MAX:
+            self._asking += 1
+            self._tasks.start(self._ask(address, header, message), "question about a transaction")
+
+    async def _ask(
+        self, address: str, header: CheckTransactionStateRequest, message: ReceivedMessage
+    ) -> None:
+        try:
+            await self._pass_on(address, header, message)
+        finally:
+            self._asking -= 1
+
+    async def _pass_on(
+        self, address: str, header: CheckTransactionStateRequest, message: ReceivedMessage
+    ) -> None:
         topic = message.properties.get(REAL_TOPIC, message.topic)
         broker_name = header.broker_name or self._name_of(address)
         half = HalfPlace(
             broker_name, header.tran_state_table_offset, header.commit_log_offset, message.message_id
         )
-        question = v2.RecoverOrphanedTransactionCommand(
-            message=to_message(message, resource(topic)), transaction_id=half.encode()
-        )
+        kind = partial(v2.RecoverOrphanedTransactionCommand, transaction_id=half.encode())
+        question = await self._answers.of(kind, message, resource(topic))
         command = v2.TelemetryCommand(recover_orphaned_transaction_command=question)
         for stream in reversed(self._streams.get(topic, {}).values()):
             if stream.write(command):
