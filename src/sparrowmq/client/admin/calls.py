@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -14,7 +14,7 @@ from sparrowmq.client.base.settings import ClientSettings
 from sparrowmq.client.cluster.broker_api import check, command, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.cluster.instances import shared_instance
-from sparrowmq.core.errors import BrokerError, ClientError, NoRouteError
+from sparrowmq.core.errors import BrokerError, ClientError, NoRouteError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_topic, retry_topic
 from sparrowmq.core.route import TopicRoute
@@ -165,6 +165,24 @@ class AdminPart:
 def masters_of(route: TopicRoute) -> dict[str, str]:
     """Broker name to master address."""
     return {broker.broker_name: broker.master for broker in route.brokers if broker.master is not None}
+
+
+async def at_each(work: Mapping[str, Awaitable[object]]) -> None:
+    """Wait for the same change at all brokers, by name. If some fail, raises the first error, which then says
+    at which of them the change was made.
+    """
+    results = await asyncio.gather(*work.values(), return_exceptions=True)
+    failed = {name: one for name, one in zip(work, results, strict=True) if isinstance(one, BaseException)}
+    if not failed:
+        return
+    error, done = next(iter(failed.values())), [name for name in work if name not in failed]
+    if done and isinstance(error, SparrowError):
+        text = (
+            f"{error}; the change was made at {', '.join(done)} and not at {', '.join(failed)}: repeat the "
+            f"call when that can do it, or change {', '.join(done)} back"
+        )
+        error.args = (text, *error.args[1:])
+    raise error
 
 
 async def apart(decode: Callable[[bytes], T], body: bytes, inline_bytes: int | None = None) -> T:

@@ -9,7 +9,14 @@ from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
-from sparrowmq.client.admin.calls import OFFSETS_INLINE_BYTES, AdminPart, all_apart, apart, masters_of
+from sparrowmq.client.admin.calls import (
+    OFFSETS_INLINE_BYTES,
+    AdminPart,
+    all_apart,
+    apart,
+    at_each,
+    masters_of,
+)
 from sparrowmq.client.admin.types import GroupConnections, GroupMemberInfo, MemberStatus, QueueProgress
 from sparrowmq.client.base.settings import ConsumeFrom, check_range
 from sparrowmq.core.clock import epoch_ms
@@ -81,8 +88,13 @@ class GroupAdmin(AdminPart):
         known = await self._group_configs(group, masters)
         code, ask = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self._calls.running().brokers.ask
         new = bodies.SubscriptionGroupConfig(group_name=group)
-        changed = [(at, replace(known.get(name, new), **given).encode()) for name, at in masters.items()]
-        await asyncio.gather(*(ask(at, code, body=body, timeout=_CALL_SECONDS) for at, body in changed))
+        changed = {name: replace(known.get(name, new), **given).encode() for name in masters}
+        await at_each(
+            {
+                name: ask(masters[name], code, body=body, timeout=_CALL_SECONDS)
+                for name, body in changed.items()
+            }
+        )
 
     async def set_request_mode(
         self,
@@ -109,7 +121,7 @@ class GroupAdmin(AdminPart):
         ask = self._calls.running().brokers.ask
         brokers = set(masters_of(await self._calls.route(topic)).values())
         masters = set((await self._calls.cluster_masters(cluster)).values()) & brokers
-        await asyncio.gather(*(ask(at, code, body=body, timeout=_CALL_SECONDS) for at in sorted(masters)))
+        await at_each({at: ask(at, code, body=body, timeout=_CALL_SECONDS) for at in sorted(masters)})
 
     async def delete(self, group: str, *, offsets: bool = True, cluster: str | None = None) -> None:
         """Delete a group with its retry and dead letter topics, and by default its offsets.
@@ -125,11 +137,11 @@ class GroupAdmin(AdminPart):
             group_name=group, clean_offset=offsets, remove_offset=offsets
         )
         code = RequestCode.DELETE_SUBSCRIPTIONGROUP
-        await asyncio.gather(*(self._calls.ask(at, code, header) for at in masters))
+        await at_each({at: self._calls.ask(at, code, header) for at in masters})
         for topic in (retry_topic(group), dlq_topic(group)):
             gone = headers.DeleteTopicRequest(topic=topic)
             code = RequestCode.DELETE_TOPIC_IN_BROKER
-            await asyncio.gather(*(self._calls.ask(at, code, gone) for at in masters))
+            await at_each({at: self._calls.ask(at, code, gone) for at in masters})
             forgotten = headers.DeleteTopicFromNamesrvRequest(topic=topic)
             for address in await self._calls.running().name_servers.known():
                 await self._calls.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, forgotten)

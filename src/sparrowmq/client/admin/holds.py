@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from sparrowmq.client.admin.calls import AdminPart, apart, masters_of
+from sparrowmq.client.admin.calls import AdminPart, apart, at_each, masters_of
 from sparrowmq.client.admin.types import HoldStatus
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.core.errors import BrokerError, ClientError
@@ -51,7 +51,7 @@ class HoldAdmin(AdminPart):
     async def _tell_holders(self, topic: str, code: RequestCode, header: headers.Header) -> None:
         masters = masters_of(await self._calls.route(topic))
         try:
-            await asyncio.gather(*(self._calls.ask(address, code, header) for address in masters.values()))
+            await at_each({name: self._calls.ask(at, code, header) for name, at in masters.items()})
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise

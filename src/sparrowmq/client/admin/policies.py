@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from sparrowmq.client.admin.calls import AdminPart, apart
+from sparrowmq.client.admin.calls import AdminPart, apart, at_each
 from sparrowmq.client.cluster.broker_api import check, command
 from sparrowmq.core.errors import BrokerError, ClientError, NoFencesError
 from sparrowmq.core.names import check_group
@@ -71,19 +71,17 @@ class PolicyAdmin(AdminPart):
             masters = {broker: masters[broker]}
         remoting = self._calls.running().remoting
 
-        async def tell(address: str) -> None:
+        async def tell(name: str, address: str) -> None:
             request = command(code, header, body)
-            check(await remoting.call(address, request, POLICY_SECONDS), address, code)
-
-        told = await asyncio.gather(*(tell(at) for at in masters.values()), return_exceptions=True)
-        for name, error in zip(masters, told, strict=True):
-            if isinstance(error, BrokerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            answer = await remoting.call(address, request, POLICY_SECONDS)
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise NoFencesError(
                     f"the broker {name!r} is not a SparrowMQ broker and does not enforce group policies; "
                     f"give a cluster of SparrowMQ brokers"
-                ) from error
-            if error is not None:
-                raise error
+                )
+            check(answer, address, code)
+
+        await at_each({name: tell(name, address) for name, address in masters.items()})
 
     async def list(self, group: str | None = None) -> dict[str, GroupPolicies]:
         """The policies of one group or of all, by broker name; Apache's brokers are left out."""

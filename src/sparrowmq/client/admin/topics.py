@@ -9,7 +9,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sparrowmq.client.admin.calls import OFFSETS_INLINE_BYTES, AdminPart, all_apart, apart, masters_of
+from sparrowmq.client.admin.calls import (
+    OFFSETS_INLINE_BYTES,
+    AdminPart,
+    all_apart,
+    apart,
+    at_each,
+    masters_of,
+)
 from sparrowmq.client.admin.types import ListedEntry, QueueStatus
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.core.backoff import Backoff
@@ -105,7 +112,8 @@ class TopicAdmin(AdminPart):
         `ClientError` if the topic has more. `read_queues` and `write_queues` set the two numbers apart, also
         to fewer. More queues to write than to read are refused (`ClientError`), and SparrowMQ's brokers
         refuse fewer queues to read while the others have unread messages (`BrokerError` with their number).
-        `force` permits all three. `perm` bits are 2 write and 4 read.
+        `force` permits all three. What one broker refuses may be done at another: the error says at which.
+        `perm` bits are 2 write and 4 read.
         `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
         refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
         """
@@ -134,8 +142,7 @@ class TopicAdmin(AdminPart):
             broker: changed_topic(broker, name, before, given, queues, force=force)
             for broker, before in zip(masters, found, strict=True)
         }
-        puts = (self._put_topic(masters[at], wanted[at], change, force=force) for at in wanted)
-        await asyncio.gather(*puts)
+        await at_each({at: self._put_topic(masters[at], wanted[at], change, force=force) for at in wanted})
         return await self._listed(name, wanted)
 
     async def set_config(self, broker: str, config: bodies.TopicConfig, *, force: bool = False) -> None:
@@ -160,7 +167,7 @@ class TopicAdmin(AdminPart):
         """
         check_range("perm", perm, 0, 7)
         route = await self._calls.route(topic)
-        changed = []
+        changed: dict[str, tuple[str, bodies.TopicConfig]] = {}
         for queues in route.queues:
             broker = route.broker(queues.broker_name)
             if broker_name not in (None, queues.broker_name) or broker is None or broker.master is None:
@@ -168,8 +175,7 @@ class TopicAdmin(AdminPart):
             config = await self._topic_config(broker.master, topic)
             if config is None:
                 continue
-            await self._put_topic(broker.master, replace(config, perm=perm), None, force=False)
-            changed.append(queues.broker_name)
+            changed[queues.broker_name] = broker.master, replace(config, perm=perm)
         if not changed:
             known = ", ".join(queues.broker_name for queues in route.queues) or "none"
             raise ClientError(
@@ -178,6 +184,9 @@ class TopicAdmin(AdminPart):
                 value=broker_name,
                 limit=known,
             )
+        await at_each(
+            {name: self._put_topic(at, config, None, force=False) for name, (at, config) in changed.items()}
+        )
         return sorted(changed)
 
     async def delete(self, name: str) -> None:
@@ -193,7 +202,7 @@ class TopicAdmin(AdminPart):
         header = headers.DeleteTopicRequest(topic=name)
         addresses = [address for broker in route.brokers for address in broker.addresses.values()]
         code = RequestCode.DELETE_TOPIC_IN_BROKER
-        await asyncio.gather(*(self._calls.ask(address, code, header) for address in addresses))
+        await at_each({address: self._calls.ask(address, code, header) for address in addresses})
         from_names = headers.DeleteTopicFromNamesrvRequest(topic=name)
         for address in await instance.name_servers.known():
             await self._calls.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, from_names)
