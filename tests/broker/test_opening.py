@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from tests.store.damage import crashed, forget_progress
 from tests.store.rig import LOG_BYTES, fill, opened
 from tests.support import run, until
 
+from sparrowmq.broker.parts import BrokerParts
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.errors import StoreError
 from sparrowmq.store.message_store import MessageStore
@@ -156,3 +158,44 @@ def test_store_that_opens_too_late_is_closed(
         await again.close()
 
     run(main())
+
+
+def open_files(root: Path) -> list[str]:
+    """The files of this directory that this process has open."""
+    paths = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    return [path for path in paths if path.startswith(str(root))]
+
+
+def test_parts_are_made_in_the_thread_and_closed_by_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read the tables of a broker with many topics takes seconds."""
+    is_made, go, make = threading.Event(), threading.Event(), BrokerParts._make_requests
+    threads: set[int] = set()
+
+    def late(parts: BrokerParts) -> None:
+        make(parts)
+        threads.add(threading.get_ident())
+        is_made.set()
+        assert go.wait(60)
+
+    async def main() -> None:
+        broker = Broker(settings(tmp_path))
+        with monkeypatch.context() as patch:
+            patch.setattr(BrokerParts, "_make_requests", late)
+            starting = asyncio.create_task(broker.start())
+            await until(is_made.is_set)
+            assert broker.operated.lacks() == ["it reads its tables"]
+            starting.cancel()
+            await asyncio.sleep(0)
+            go.set()
+            await asyncio.wait([starting])
+        assert starting.cancelled()
+        assert not (tmp_path / "abort").exists()
+        assert not open_files(tmp_path)
+        again = Broker(settings(tmp_path))
+        await again.start()
+        await again.close()
+
+    run(main())
+    assert threading.get_ident() not in threads

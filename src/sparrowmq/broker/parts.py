@@ -113,7 +113,7 @@ class BrokerParts:
     allows everything. A slave needs `to_master`. `routes` knows the queues of other brokers; None: there are
     none.
 
-    Raises the `StoreError` family for unusable tables on disk.
+    May be made in any thread. Raises the `StoreError` family for unusable tables on disk.
     """
 
     def __init__(

@@ -194,17 +194,17 @@ class Broker:
                 self._ha_socket = listen_for_slaves(settings, server.port)
                 self._ha_port = int(self._ha_socket.getsockname()[1])
             store_host = pack_host(await _numeric(settings.broker_ip1), server.port)
-            store = await self._open_aside(reign, store_host)
+            parts = await self._make_aside(server, reign, store_host)
             try:
                 if self._server is not server:
                     raise InvalidStateError("the broker was closed while it opened its store", what="closed")
-                self._parts = parts = self._make_parts(store, server, reign)
+                self._parts = parts
                 if parts.rivals is not None:
                     await parts.rivals.look()
                 self._handler.fill(parts.handler)
                 server.begin_watch()
             except BaseException:
-                store.close()
+                _discard(parts)
                 raise
         except BaseException:
             self._close_ha_socket()
@@ -222,25 +222,27 @@ class Broker:
             raise
         self._operated = OperatedBroker(parts, server)
 
-    async def _open_aside(self, reign: Reign, store_host: bytes) -> MessageStore:
-        """Open the store in a thread, because recovery may take minutes; nothing else uses it meanwhile. Ends
-        soon when cancelled or closed. Raises `StoreError`.
+    async def _make_aside(self, server: Server, reign: Reign, store_host: bytes) -> BrokerParts:
+        """Open the store and make the parts in a thread: recovery may take minutes, and large tables seconds.
+        Nothing else uses them meanwhile. Ends soon when cancelled or closed. Raises `StoreError`.
         """
         self._opening = progress = OpeningProgress()
         opening = asyncio.get_running_loop().run_in_executor(
-            self._pool, self._open_store, reign, store_host, progress
+            self._pool, self._make, server, reign, store_host, progress
         )
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
             progress.stop()
-            opening.add_done_callback(_close_unused)
+            opening.add_done_callback(_discard_unused)
             await asyncio.wait([opening])
             raise
         finally:
             self._opening = None
 
-    def _open_store(self, reign: Reign, store_host: bytes, progress: OpeningProgress) -> MessageStore:
+    def _make(
+        self, server: Server, reign: Reign, store_host: bytes, progress: OpeningProgress
+    ) -> BrokerParts:
         store = MessageStore.open(
             store_settings(self._settings, reign.check),
             self._clock,
@@ -251,10 +253,12 @@ class Broker:
         try:
             reign.opened(store.recovery.damaged)
             reign.begin(store.position)
+            progress.step("it reads its tables")
+            parts = self._make_parts(store, server, reign)
         except BaseException:
             store.close()
             raise
-        return store
+        return parts
 
     async def _shut(self, server: Server) -> int:
         """Undo `_open`, but go on listening; returns the end of the log. Raises `StoreError`."""
@@ -437,9 +441,15 @@ def listen_for_slaves(settings: BrokerSettings, port: int) -> socket.socket:
         ) from error
 
 
-def _close_unused(opening: asyncio.Future[MessageStore]) -> None:
+def _discard_unused(opening: asyncio.Future[BrokerParts]) -> None:
     if not opening.cancelled() and opening.exception() is None:
-        opening.result().close()
+        _discard(opening.result())
+
+
+def _discard(parts: BrokerParts) -> None:
+    """Close parts that were not started."""
+    parts.delayed.close()
+    parts.store.close()
 
 
 def _outgoing_tls(settings: BrokerSettings) -> FollowedContext | None:

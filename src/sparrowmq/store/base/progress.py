@@ -35,6 +35,11 @@ class OpeningProgress:
         if self._is_stopped:
             raise StoreError("the store was not opened: it was to stop meanwhile", what="stopped")
 
+    def step(self, what: str) -> None:
+        """Tell what is done now, such as "it reads its tables". Raises `StoreError` after `stop`."""
+        self.check()
+        self._tell = lambda: what
+
     def each(self, what: str, things: Sequence[T]) -> Iterator[T]:
         """Iterate over things to read, such as "queues". Raises `StoreError` after `stop`."""
         done, total = 0, len(things)
