@@ -199,3 +199,23 @@ def test_parts_are_made_in_the_thread_and_closed_by_a_stop(
 
     run(main())
     assert threading.get_ident() not in threads
+
+
+def test_close_while_the_last_role_ends_opens_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop need not wait for a recovery that has not begun."""
+    begun: list[MessageStore] = []
+
+    async def main() -> None:
+        broker = Broker(settings(tmp_path))
+        await broker.start()
+        with monkeypatch.context() as patch:
+            patch.setattr(MessageStore, "_begin", begun.append)
+            broker._role_changes(None)
+            await asyncio.sleep(0)
+            await broker.close()
+        assert begun == []
+        assert not (tmp_path / "abort").exists()
+
+    run(main())

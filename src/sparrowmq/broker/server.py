@@ -227,6 +227,8 @@ class Broker:
         Nothing else uses them meanwhile. Ends soon when cancelled or closed. Raises `StoreError`.
         """
         self._opening = progress = OpeningProgress()
+        if self._server is not server:  # closed while the parts of the last role ended
+            progress.stop()
         opening = asyncio.get_running_loop().run_in_executor(
             self._pool, self._make, server, reign, store_host, progress
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from sparrowmq.core.errors import StoreError
@@ -40,12 +40,17 @@ class OpeningProgress:
         self.check()
         self._tell = lambda: what
 
+    def until_stopped(self, things: Iterable[T]) -> Iterator[T]:
+        """Iterate over things that take little time each. Raises `StoreError` after `stop`."""
+        for thing in things:
+            self.check()
+            yield thing
+
     def each(self, what: str, things: Sequence[T]) -> Iterator[T]:
         """Iterate over things to read, such as "queues". Raises `StoreError` after `stop`."""
         done, total = 0, len(things)
         self._tell = lambda: f"recovering: {done} of {total} {what}"
-        for done, thing in enumerate(things):  # noqa: B007 - the text has it
-            self.check()
+        for done, thing in enumerate(self.until_stopped(things)):  # noqa: B007 - the text has it
             yield thing
 
     def reading(self, files: SegmentSequence, start: int, visit: _Visit) -> _Visit:

@@ -111,11 +111,11 @@ def recover(
     commit_log.begin_at(scanned.progress)
     dropped = sum(
         _drop_stale(commit_log, queue, start.position, dispatcher.seen.get(queue, 0))
-        for queue in queues.each()
+        for queue in progress.until_stopped(queues.each())
     )
     if not clean:
         _force(commit_log, queues, start.position, safe.position, progress)
-    for queue in queues.each():
+    for queue in progress.until_stopped(queues.each()):
         queue.find_min()
     report = RecoveryReport(
         clean=clean,
@@ -329,17 +329,15 @@ def _force(
 ) -> None:
     """Force what was scanned to disk: after the crash, it may exist only in the page cache."""
     files, end = commit_log.files, commit_log.position
-    files.rewrite(max(start, safe), end)
     try:
-        for segment in files:
-            progress.check()
+        for segment in progress.until_stopped(files):
+            files.rewrite(max(start, safe, segment.base), min(end, segment.end))
             if segment.base < end and segment.end > start:
                 disk.sync_file(segment.path)
         disk.sync_directory(files.directory)
     except OSError as error:
         raise disk.store_error("cannot flush the commit log in", files.directory, error) from error
-    for queue in queues.each():
-        progress.check()
+    for queue in progress.until_stopped(queues.each()):
         queue.rewrite(_first_behind(queue, start))
 
 
