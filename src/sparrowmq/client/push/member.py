@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Final
 
 from sparrowmq.client.base.hooks import Hooks
@@ -263,24 +263,31 @@ class GroupMember(ConsumerMembership, broker_requests.CommandableMember):
                 await asyncio.gather(self.queues.unlock_all(), self.instance.unregister(consumer=self.group))
 
     async def abort(self) -> None:
-        """Close at once, without committing."""
+        """Close at once, without committing, and completely even if cancelled."""
         self._closing = True
         self.queues.clear()
         self.popped.clear()
-        await self.service.close(0)
-        self._direct.close()
-        await self._tasks.close()
+        async with AsyncExitStack() as end:  # in reverse order
+            tracing, self._tracing = self._tracing, None
+            if tracing is not None:
+                end.push_async_callback(tracing.close)
+            end.push_async_callback(self._release)
+            end.push_async_callback(self._leave_shared)
+            end.push_async_callback(self._tasks.close)
+            end.callback(self._direct.close)
+            end.push_async_callback(self.service.close, 0)
+
+    async def _leave_shared(self) -> None:
         if self.instance.is_shared:
             await self._leave_brokers()
+
+    async def _release(self) -> None:
         self.instance.forget_consumer(self.group, self)
         with suppress(ValueError):
             self.instance.on_lost.remove(self.queues.doubt_locks)
         if not self._released:  # the instance is shared, so release it only once even if this is called again
             self._released = True
             await self.instance.close()
-        tracing, self._tracing = self._tracing, None
-        if tracing is not None:
-            await tracing.close()
 
     def stop(self, error: BaseException) -> None:
         """Leave the group after a failure, so that others get the queues. Iterators raise `error`."""

@@ -248,11 +248,15 @@ class OrderedService:
         self._after_run.clear()
         self.stream.end(None)
         self._take_back(lambda _, key: self.stream.is_held(key))
-        await self.stream.settled(timeout)
-        self._take_back(lambda _, key: False)
-        running = {task for task in self._active.values() if task is not asyncio.current_task()}
-        if running:
-            _, running = await asyncio.wait(running, timeout=max(0.0, deadline - self._loop.time()))
+        running: set[asyncio.Task[None]] = set()
+        try:
+            await self.stream.settled(timeout)
+            self._take_back(lambda _, key: False)
+            running = {task for task in self._active.values() if task is not asyncio.current_task()}
+            if running:
+                _, running = await asyncio.wait(running, timeout=max(0.0, deadline - self._loop.time()))
+        finally:  # the caller may be cancelled meanwhile
+            self._threads.close()
         if running and not was_closing:
             log.warning(
                 "ordered handlers of group %s were still running %.3g s after close; their messages will "
@@ -260,7 +264,6 @@ class OrderedService:
                 self._group,
                 timeout,
             )
-        self._threads.close()
 
     def _take_back(self, stays: Callable[[ProcessQueue, int], bool]) -> None:
         """Withdraw offered messages, as if they were never offered, except where `stays` is true."""

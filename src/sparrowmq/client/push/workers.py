@@ -13,6 +13,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from sparrowmq.client.base.callables import is_async, kept
@@ -304,15 +305,15 @@ class ThreadWorkers:
         """
         self._closing = True
         self._waiting.clear()
-        if self._handed:
-            self._idle = asyncio.Event()
-            try:
-                await asyncio.wait_for(self._idle.wait(), timeout)
-            except TimeoutError:
-                pass
-        for _ in range(self._threads):
-            self._jobs.put(None)
-        self._threads = 0
+        try:
+            if self._handed:
+                self._idle = asyncio.Event()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._idle.wait(), timeout)
+        finally:  # the caller may be cancelled meanwhile
+            for _ in range(self._threads):
+                self._jobs.put(None)
+            self._threads = 0
         return not self._handed
 
     def _hand_over(self) -> None:

@@ -125,11 +125,13 @@ class SimpleConsumer(ClientObject):
         await self._life.close(self._end)
 
     async def _end(self) -> None:
-        if self._tasks is not None:
-            await self._tasks.close()
         instance, self._instance = self._instance, None
-        if instance is not None:
-            await instance.close()
+        try:
+            if self._tasks is not None:
+                await self._tasks.close()
+        finally:  # the caller may be cancelled meanwhile
+            if instance is not None:
+                await instance.close()
 
     def subscribe(self, topic: str, expression: Expression = "*") -> None:
         """Receive messages of `topic` that match a tag expression or SQL92 filter; replaces an earlier one.

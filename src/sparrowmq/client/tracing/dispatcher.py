@@ -12,6 +12,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Final
 
@@ -140,16 +141,17 @@ class Tracing:
         return self._instance.unique_ids.next()
 
     async def close(self) -> None:
-        """Send the waiting records, for at most 5 seconds, and end."""
+        """Send the waiting records, for at most 5 seconds, and end; completely even if cancelled."""
         self._closing = True
         self._filled.set()
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=DRAIN_SECONDS)
-        self.dropped += len(self._waiting)
-        self._waiting.clear()
-        await self._tasks.close()
-        await self._instance.unregister(producer=self._group)
-        await self._instance.close()
+        async with AsyncExitStack() as end:  # in reverse order
+            end.push_async_callback(self._instance.close)
+            end.push_async_callback(self._instance.unregister, producer=self._group)
+            end.push_async_callback(self._tasks.close)
+            if self._task is not None:
+                await asyncio.wait({self._task}, timeout=DRAIN_SECONDS)
+            self.dropped += len(self._waiting)
+            self._waiting.clear()
 
     def _producer_settings(self) -> ProducerSettings:
         given = self._settings
