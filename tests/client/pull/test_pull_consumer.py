@@ -14,6 +14,7 @@ from sparrowmq.client.pull.pull_consumer import PullConsumer
 from sparrowmq.core.errors import (
     BrokerError,
     ClientError,
+    GroupTakenError,
     InvalidExpressionError,
     InvalidStateError,
     NoNameServerError,
@@ -242,5 +243,40 @@ def test_failed_consumer_leaves_the_shared_client(hangs: bool, monkeypatch: pyte
                 assert not cluster.broker.members["g"]
                 async with PullConsumer("g", settings=shared):
                     """The name is free again."""
+
+    run(main())
+
+
+@pytest.mark.parametrize("announce", [True, False])
+def test_a_consumer_whose_group_was_taken_polls_once_it_is_free(announce: bool) -> None:
+    """Refused at the start, or at the subscription of a consumer that joins only then."""
+
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            cluster.broker.store("T", 0, b"waiting")
+            shared = PullSettings(
+                namesrv=cluster.namesrv, instance_name="shared", announce=announce, consume_from="first"
+            )
+            first, second = PullConsumer("g", settings=shared), PullConsumer("g", settings=shared)
+            first.subscribe("T")
+            await first.start()
+            try:
+                if announce:
+                    second.subscribe("T")
+                    with pytest.raises(GroupTakenError):
+                        await second.start()
+                else:
+                    await second.start()
+                    with pytest.raises(GroupTakenError):
+                        second.subscribe("T")
+                await first.close()
+                if announce:
+                    await second.start()
+                else:
+                    second.subscribe("T")
+                assert [message.body for message in await second.poll(10)] == [b"waiting"]
+            finally:
+                await first.close()
+                await second.close()
 
     run(main())

@@ -442,8 +442,8 @@ class PullConsumer(PolledQueues, ClientObject):
         from sparrowmq.client.pull.pull_member import PullMember
 
         member = PullMember(group, self.settings, self._plan, instance, store, tasks)
-        self._read_ahead(member)
         instance.register_consumer(group, member)
+        self._read_ahead(member)  # after the group is known to be free: a refused consumer may start later
         self._member = member
         return member
 
