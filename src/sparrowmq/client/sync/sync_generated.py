@@ -143,7 +143,8 @@ class TopicAdmin(AdminPartFacade[_TopicAdmin]):
         `ClientError` if the topic has more. `read_queues` and `write_queues` set the two numbers apart, also
         to fewer. More queues to write than to read are refused (`ClientError`), and SparrowMQ's brokers
         refuse fewer queues to read while the others have unread messages (`BrokerError` with their number).
-        `force` permits all three. `perm` bits are 2 write and 4 read.
+        `force` permits all three. What one broker refuses may be done at another: the error says at which.
+        `perm` bits are 2 write and 4 read.
         `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
         refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
         """

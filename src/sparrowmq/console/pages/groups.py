@@ -112,9 +112,9 @@ async def summary(visit: Visit) -> Values:
     for name, kind in (("retries", "number"), ("consume", "text"), ("orderly", "text")):
         told = sorted({one[name] for one in found["configs"].values()})
         facts.append((name, kind, told[0] if len(told) == 1 else None if not told else _each(found, name)))
+    notes = [visit.words("group.pops")] if found["type"] == "pop" else []
     if waiting is None:
         notes.append(visit.words("group.begins"))
-    notes = [visit.words("group.pops")] if found["type"] == "pop" else []
     lost = sum(one["lost"] for one in found["queues"])
     if lost:
         notes.append(visit.words("group.lost", count=lost))
