@@ -128,12 +128,26 @@ def test_lag_shows_waiting_and_in_flight_messages_and_the_oldest(rig: Rig) -> No
 
 
 def test_messages_deleted_before_a_group_consumed_them_are_counted(rig: Rig) -> None:
-    assert "sparrow_consumer_lost_messages_total" not in figures(rig)
+    rig.make_topic("TopicTest", 1)
+    rig.offsets.commit("TopicTest", "g", 0, 0)
+    found = figures(rig)
+    assert found["sparrow_consumer_lost_messages_total"] == {LAG: 0}, "else the first loss is no increase"
+    assert "sparrow_consumer_lost_first_timestamp_seconds" not in found
     rig.parts.upkeep.unread.by_pair["TopicTest", "g"] = UnreadSpan(3, 1_000, 2_500)
     found = figures(rig)
     assert found["sparrow_consumer_lost_messages_total"] == {LAG: 3}
     assert found["sparrow_consumer_lost_first_timestamp_seconds"] == {LAG: 1}
     assert found["sparrow_consumer_lost_last_timestamp_seconds"] == {LAG: 2.5}
+
+
+def test_a_group_without_dead_letters_has_none_instead_of_no_series(rig: Rig) -> None:
+    """Otherwise its first dead letter would be no increase, and no alert."""
+    run(rig.groups.put([SubscriptionGroupConfig(group_name="g")]))
+    label = "consumer_group=g,topic=%DLQ%g"
+    assert figures(rig)["rocketmq_send_to_dlq_messages_total"] == {label: 0}
+    rig.make_topic("%DLQ%g", 1)
+    send(rig, 2, topic="%DLQ%g")
+    assert figures(rig)["rocketmq_send_to_dlq_messages_total"] == {label: 2}
 
 
 @pytest.fixture

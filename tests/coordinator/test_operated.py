@@ -56,6 +56,8 @@ def test_a_coordinator_says_what_it_leads_and_that_it_is_ready(tmp_path: Path) -
             ran = "outcome=done,service=audit-cleanup,zone=a"
             await until(lambda: figures(operated).get("sparrow_coordinator_runs_total", {}).get(ran))
             found = figures(operated)
+            failed = "outcome=failed,service=audit-cleanup,zone=a"
+            assert found["sparrow_coordinator_runs_total"][failed] == 0, "else the first is no increase"
             assert found["sparrow_coordinator_service_leads"]["service=audit-cleanup,zone=a"] == 1
             assert found["sparrow_coordinator_run_seconds_total"]["service=audit-cleanup,zone=a"] >= 0
             assert found["sparrow_coordinator_database_answers"] == {"zone=a": 1}

@@ -52,7 +52,7 @@ class OperatedBroker:
             **parse_labels(settings.metrics_label),
         )
         stats = parts.upkeep.stats
-        self._traffic = TrafficFigures(stats, parts.topics)
+        self._traffic = TrafficFigures(stats, parts.topics, parts.groups)
         self._lag = LagFigures(
             parts.store,
             parts.offsets,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from sparrowmq.coordinator.services.base.schedule import RunOutcome
 from sparrowmq.core.figures.bounds import Bound, add_bounds
 from sparrowmq.core.figures.exposition import Exposition, labels
 from sparrowmq.core.settings.text import parse_labels
@@ -75,8 +76,8 @@ class OperatedCoordinator:
             label = labels(self._node, service=runner.service.kind.name)
             leads.add(label, int(runner.holder.epoch is not None))
             took.add(label, round(runner.seconds, 3))
-            for outcome, count in sorted(runner.runs.items()):
-                runs.add(labels(label, outcome=outcome), count)
+            for outcome in RunOutcome:  # from 0 on: Prometheus sees no increase in a series that begins
+                runs.add(labels(label, outcome=outcome.value), runner.runs[outcome.value])
 
     def _managed(self, into: Exposition) -> Iterator[None]:
         """The managed groups that have members here."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from sparrowmq.broker.housekeeping.unread import UnreadSpan
 from sparrowmq.broker.metrics.queue_lag import QueueLagFigures
 from sparrowmq.core.figures.exposition import Aside, Exposition, labels
 from sparrowmq.core.figures.lag import LagSum, QueueLag, age_ms, queue_lag
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 STEP_QUEUES: Final = 16
 """Number of queues in one step."""
+_NOTHING: Final = UnreadSpan(0)
 
 
 class LagFigures:
@@ -105,10 +107,11 @@ class LagFigures:
             times.close()
         yield from self._read_popped(pairs)
         yield from _adding(into, node, pairs.values(), by_queue=self._by_queue)
-        yield from self._deleted(into, node)
+        yield from self._deleted(into, node, pairs)
         pairs.clear()  # in this thread: it takes a while
 
-    def _deleted(self, into: Exposition, node: str) -> Iterator[None]:
+    def _deleted(self, into: Exposition, node: str, pairs: Iterable[tuple[str, str]]) -> Iterator[None]:
+        """Pairs that lost nothing have a 0: Prometheus sees no increase in a series that begins."""
         lost = into.counter(
             "sparrow_consumer_lost_messages_total",
             "Messages that retention deleted before the group had consumed them.",
@@ -117,9 +120,11 @@ class LagFigures:
             "sparrow_consumer_lost_first_timestamp_seconds", "When the first of them was stored."
         )
         last = into.gauge("sparrow_consumer_lost_last_timestamp_seconds", "When the last of them was stored.")
-        for at, ((topic, group), unread) in enumerate(self._unread.by_pair.copy().items(), 1):
+        known = self._unread.by_pair.copy()
+        for at, (topic, group) in enumerate({**known, **dict.fromkeys(pairs)}, 1):
             if at % STEP_QUEUES == 0:
                 yield
+            unread = known.get((topic, group), _NOTHING)
             label = _of_pair(node, topic, group)
             lost.add(label, unread.messages)
             for family, time_ms in ((first, unread.first_ms), (last, unread.last_ms)):
