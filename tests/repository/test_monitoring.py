@@ -1,6 +1,6 @@
 """Metrics, the page about them, the alerts and the dashboard of deploy/ know the same names.
 
-Expressions are read by a tokenizer. `tests/interop/test_prometheus.py` has a real Prometheus.
+Expressions are read by a tokenizer. `tests/interop/monitoring` has a real Prometheus.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ SOURCES = [
 METRIC = re.compile(r"\b(?:rocketmq|sparrow)_[a-z_]+[a-z]\b")
 RECORDED = ROOT / "tests" / "fixtures" / "metrics" / "apache-5.5.0.txt"
 """What the Prometheus exporter of Apache RocketMQ 5.5.0 gave."""
+EXPORTER = ROOT / "tests" / "fixtures" / "metrics" / "rocketmq-exporter.txt"
+"""The metrics of Apache's program of that name, from its source."""
 NODE_LABELS = {"cluster", "node_type", "node_id", "instance", "job"}
 FUNCTIONS = {
     *("sum", "max", "min", "count", "topk", "rate", "increase", "histogram_quantile", "predict_linear"),
@@ -121,6 +124,16 @@ def test_the_page_says_of_each_metric_of_apache_whether_it_is_served() -> None:
     recorded = re.findall(r"(?m)^# TYPE (rocketmq_\w+) ", RECORDED.read_text())
     without_unit = {re.sub(r"_milliseconds$|(?<=_size)_bytes$", "", name) for name in recorded}
     assert without_unit <= set(listed)
+
+
+def test_the_page_says_of_each_metric_of_the_older_exporter_what_to_ask_for_instead() -> None:
+    (table,) = re.findall(r"(?m)^\| what \| `rocketmq-exporter` \|.*\n\|.*\n((?:\|.*\n)+)", PAGE.read_text())
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    theirs = [pattern for _, names, _ in rows for pattern in re.findall("`(.*?)`", names)]
+    exported = EXPORTER.read_text().split()
+    assert not [name for name in exported if sum(fnmatchcase(name, pattern) for pattern in theirs) != 1]
+    assert not [pattern for pattern in theirs if not any(fnmatchcase(name, pattern) for name in exported)]
+    assert {name for _, _, here in rows for name in METRIC.findall(here)} <= metrics_of_the_source()
 
 
 def test_openmetrics_keeps_the_names_apart() -> None:
