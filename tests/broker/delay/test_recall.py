@@ -55,6 +55,7 @@ def test_recall_is_off_unless_the_broker_allows_it(tmp_path: Path) -> None:
     rig.close()
     assert answer.code == ResponseCode.NO_PERMISSION
     assert "operation is forbidden" in (answer.remark or "")
+    assert "--set recallMessageEnable=true" in (answer.remark or ""), "it names the next step"
 
 
 def test_recall_stores_a_marker_in_the_slot_of_its_message(tmp_path: Path) -> None:

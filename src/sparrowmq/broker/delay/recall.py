@@ -87,7 +87,8 @@ class Recalls:
         if not self._settings.recall_message_enable:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                "recall failed, operation is forbidden: recallMessageEnable is false",
+                "recall failed, operation is forbidden: recallMessageEnable is false; set it to true, for "
+                "example with `sparrow up --set recallMessageEnable=true`",
             )
         if self._topics.get(request.topic) is None:
             raise Refused(

@@ -998,8 +998,9 @@ class Producer(ProducerFacade):
     def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
         """Cancel a timed message that is not delivered yet and return its message id (client:B-107).
 
-        `handle` is the `recall_handle` in the result of the send. Brokers refuse if recall is disabled, or if
-        it is too late. Raises `ClientError` for an invalid handle.
+        `handle` is the `recall_handle` in the result of the send. Brokers refuse, with code 16, unless their
+        setting `recallMessageEnable` is true (`sparrow up --set recallMessageEnable=true`; RocketMQ's default
+        is false), and when it is too late. Raises `ClientError` for an invalid handle.
         """
         return self._run(self._inner.recall, topic, handle, timeout=timeout)
 
