@@ -59,6 +59,9 @@ def test_a_group_goes_back_and_to_the_end(sparrow: Sparrow) -> None:
     assert offsets(sparrow(*reset, "--to", "0", "--json").values) == {0: 0}
     (line,) = sparrow(*reset, "--to", "last").lines[-1:]
     assert line.split() == ["Reset", "broker-a", "0", "5"]
+    assert offsets(sparrow(*reset, "--to", "first", "--dry-run", "--json").values) == {0: 0}
+    (place,) = sparrow("group", "progress", "resetters", "--topic", "Reset", "--json").values
+    assert place["consumer_offset"] == 5, "it only looked"
     back = sparrow(*reset, "--to", "first", "--json")
     assert offsets(back.values) == {0: 0}
     assert "no queue of Reset was moved" in sparrow(*reset, "--to", "last", "--only-back").out

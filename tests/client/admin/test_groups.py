@@ -232,6 +232,21 @@ def test_stored_offsets_are_set_one_by_one_without_members(refusal: int) -> None
     flow(test)
 
 
+def test_dry_run_of_a_reset_moves_nothing() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        fill(cluster)
+        before = dict(cluster.broker.offsets)
+        time = datetime(2024, 5, 1, tzinfo=UTC)
+        with pytest.raises(BrokerError, check=about(code=26)):
+            await admin.groups.reset("g", "T", time, dry_run=True)
+        cluster.broker.members["g"] = {}
+        assert await admin.groups.reset("g", "T", time, dry_run=True) == {queue(0): 5, queue(1): 4}
+        assert await admin.groups.reset("g", "T", time, force=False, dry_run=True) == {queue(1): 4}
+        assert cluster.broker.offsets == before and not cluster.broker.requests(RESET)
+
+    flow(test)
+
+
 def test_broker_with_server_side_reset_is_asked_only_for_queues_that_go_back() -> None:
     """It ignores `force`: a reset of the whole topic would move queues forward, past unread messages."""
 

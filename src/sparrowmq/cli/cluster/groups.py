@@ -257,6 +257,9 @@ def reset(
         str, typer.Option(help="first, last, a time (2024-05-01T12:30) or epoch milliseconds.")
     ] = "last",
     only_back: Annotated[bool, typer.Option("--only-back", help="Move queues only backward.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the offsets to which queues would move; move none.")
+    ] = False,
     namesrv: Namesrv = None,
     as_json: AsJson = False,
 ) -> None:
@@ -271,7 +274,7 @@ def reset(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.groups.reset(group, topic, place, force=not only_back)
+            return await admin.groups.reset(group, topic, place, force=not only_back, dry_run=dry_run)
 
     moved = run(work())
     if not moved and not as_json:

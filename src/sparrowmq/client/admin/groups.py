@@ -287,24 +287,25 @@ class GroupAdmin(AdminPart):
     # Moving
 
     async def reset(
-        self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True
+        self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True, dry_run: bool = False
     ) -> dict[MessageQueue, int]:
         """Move the group's offsets in `topic` to "first", to "last", or to a time: an aware datetime or
         epoch milliseconds.
 
         The broker notifies online members; if there are none, the stored offsets are set. Without `force`
-        offsets only move back. Returns the new offset of every queue that was moved. Broadcasting consumers
+        offsets only move back. Returns the new offset of every queue that was moved; with `dry_run`, of those
+        that would be, and moves none. `progress` has the offsets and the lag of now. Broadcasting consumers
         store their own offsets and cannot be moved. Raises `BrokerError`, with code 26 for a group unknown to
         a broker, and `NoRouteError`.
         """
         check_group(group)
         timestamp = _timestamp(to)
         route = await self._calls.route(topic)
+        if dry_run and not await self.config(group):
+            raise _missing(f"Group {group} does not exist")
+        move = self._would_reset_at if dry_run else self._reset_at
         moved = await asyncio.gather(
-            *(
-                self._reset_at(address, group, topic, timestamp, force)
-                for address in masters_of(route).values()
-            )
+            *(move(address, group, topic, timestamp, force) for address in masters_of(route).values())
         )
         return dict(sorted((queue, offset) for table in moved for queue, offset in table.items()))
 
@@ -450,14 +451,18 @@ class GroupAdmin(AdminPart):
             answer = await self._calls.running().brokers.ask(address, code, header, timeout=_CALL_SECONDS)
         except BrokerError as error:
             if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                remark = f"{error.remark}; see the names with `sparrow group list`"
-                raise BrokerError(error.code, remark, address=address, request=request_name(code)) from error
+                raise _missing(error.remark, address) from error
             if error.code not in _OLD_WAY:
                 raise
             return await self._one_by_one(address, group, topic, timestamp, force, self._store_one)
         if not answer.body:
             return {}
         return (await apart(bodies.ResetOffsetBody.decode, answer.body, OFFSETS_INLINE_BYTES)).offset_table
+
+    async def _would_reset_at(
+        self, address: str, group: str, topic: str, timestamp: int, force: bool
+    ) -> dict[MessageQueue, int]:
+        return await self._one_by_one(address, group, topic, timestamp, force, _leave_one)
 
     async def _reset_one(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
         header = call_headers.ResetOffsetRequest(
@@ -499,6 +504,19 @@ class GroupAdmin(AdminPart):
         answers = await asyncio.gather(*(self._calls.ask(address, code) for address in masters.values()))
         names = await all_apart(_group_names, answers)
         return sorted(name for name in names if system or not is_system_group(name))
+
+
+def _missing(remark: str, address: str = "") -> BrokerError:
+    return BrokerError(
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        f"{remark}; see the names with `sparrow group list`",
+        address=address,
+        request=request_name(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET),
+    )
+
+
+async def _leave_one(address: str, group: str, queue: MessageQueue, offset: int) -> None:
+    """A move that moves nothing."""
 
 
 def _timestamp(to: ConsumeFrom) -> int:

@@ -313,17 +313,18 @@ class GroupAdmin(AdminPartFacade[_GroupAdmin]):
         self._run(self._inner.commit, group, queue, offset, generation=generation)
 
     def reset(
-        self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True
+        self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True, dry_run: bool = False
     ) -> dict[MessageQueue, int]:
         """Move the group's offsets in `topic` to "first", to "last", or to a time: an aware datetime or
         epoch milliseconds.
 
         The broker notifies online members; if there are none, the stored offsets are set. Without `force`
-        offsets only move back. Returns the new offset of every queue that was moved. Broadcasting consumers
+        offsets only move back. Returns the new offset of every queue that was moved; with `dry_run`, of those
+        that would be, and moves none. `progress` has the offsets and the lag of now. Broadcasting consumers
         store their own offsets and cannot be moved. Raises `BrokerError`, with code 26 for a group unknown to
         a broker, and `NoRouteError`.
         """
-        return self._run(self._inner.reset, group, topic, to, force=force)
+        return self._run(self._inner.reset, group, topic, to, force=force, dry_run=dry_run)
 
     def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Move the group's offset in one queue to `offset`.
