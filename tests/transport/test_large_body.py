@@ -17,7 +17,7 @@ from tests.transport.test_client import SECONDS, client_of, never_answer
 from sparrowmq.core.errors import ConnectionLostError
 from sparrowmq.protocol import frame as frames
 from sparrowmq.protocol.frame import Command, LargeFrame, RawFrame, encode
-from sparrowmq.transport.large_body import LargeBody
+from sparrowmq.transport.client_connection import LargeBody
 
 BODY = random.Random(1).randbytes(3 << 20)
 
