@@ -57,6 +57,8 @@ def test_a_base_is_made_when_there_is_much_to_tell() -> None:
 def test_what_is_no_commit_is_named() -> None:
     with pytest.raises(ArchiveError, check=about(what="version", value=2, limit=1)):
         base_of({"version": 2}, "here")
+    with pytest.raises(ArchiveError, check=about(what="", value="here")):
+        base_of({}, "here")
     for wrong in ({}, {"add": 1, "remove": [], "dropped": []}, {"add": [{}], "remove": [], "dropped": []}):
         with pytest.raises(ArchiveError, check=about(what="", value="here")):
             from_commit(wrong, ArchiveState(), "here")

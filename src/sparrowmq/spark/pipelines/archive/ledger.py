@@ -14,6 +14,7 @@ from typing import Any, Final
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.offsets.offsets import Span
+from sparrowmq.spark.pipelines.common.notes import check_version, reading
 
 VERSION: Final = 1
 
@@ -55,24 +56,14 @@ class ArchiveUnit:
     @classmethod
     def from_text(cls, text: str, where: object) -> ArchiveUnit:
         """The inverse of `to_json` as text. Raises `ArchiveError` naming `where`."""
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = None
-        return cls.from_json(value, where)
+        with reading("a unit of an archive", where, ArchiveError):
+            return cls.from_json(json.loads(text), where)
 
     @classmethod
     def from_json(cls, value: Any, where: object) -> ArchiveUnit:
         """The inverse of `to_json`. Raises `ArchiveError` naming `where`."""
-        try:
-            if value["version"] != VERSION:
-                raise ArchiveError(
-                    f"{where} has version {value['version']}, but this release reads version {VERSION}: "
-                    f"use a newer release",
-                    what="version",
-                    value=value["version"],
-                    limit=VERSION,
-                )
+        with reading("a unit of an archive", where, ArchiveError):
+            check_version(value, VERSION, where, ArchiveError)
             return cls(
                 number=int(value["number"]),
                 spans=tuple(
@@ -84,13 +75,6 @@ class ArchiveUnit:
                 columns=dict(value["columns"]),
                 done={str(query): int(batch) for query, batch in value["done"].items()},
             )
-        except ArchiveError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise ArchiveError(
-                f"{where} cannot be read as a unit of an archive; restore it from a copy",
-                value=where,
-            ) from None
 
 
 class ArchiveLedger:

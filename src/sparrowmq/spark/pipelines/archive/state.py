@@ -13,6 +13,7 @@ from math import isqrt
 from typing import Any, Final
 
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveError, ArchiveLedger, ArchiveUnit
+from sparrowmq.spark.pipelines.common.notes import check_version, reading
 
 VERSION: Final = 1
 CHANGES: Final = 32
@@ -76,32 +77,19 @@ def _content(added: Any, gone: list[int], dropped: Sequence[str]) -> dict[str, A
 
 def base_of(commit: Mapping[str, Any], where: object) -> int | None:
     """The number of the base that a commit needs. Raises `ArchiveError` for an invalid commit."""
-    version = commit.get("version")
-    if version != VERSION:
-        raise ArchiveError(
-            f"{where} has version {version}, but this release reads version {VERSION}: use a newer release",
-            what="version",
-            value=version,
-            limit=VERSION,
-        )
-    base = commit.get("base")
-    return None if base is None else int(base)
+    with reading("a commit of an archive", where, ArchiveError):
+        check_version(commit, VERSION, where, ArchiveError)
+        base = commit["base"]
+        return None if base is None else int(base)
 
 
 def from_commit(commit: Mapping[str, Any], base: ArchiveState, where: object) -> ArchiveState:
     """The state in a commit; `base` is the state of its base, empty for a base itself. Raises
     `ArchiveError`.
     """
-    try:
+    with reading("a commit of an archive", where, ArchiveError):
         kept = {number: one for number, one in base.kept.items() if number not in set(commit["remove"])}
         for one in commit["add"]:
             unit = ArchiveUnit.from_json(one["unit"], where)
             kept[unit.number] = Kept(unit, str(one["folder"]))
         return ArchiveState(kept, tuple(map(str, commit["dropped"])))
-    except ArchiveError:
-        raise
-    except (KeyError, TypeError, ValueError):
-        raise ArchiveError(
-            f"{where} cannot be read as a commit of an archive; restore it from a copy",
-            value=where,
-        ) from None

@@ -25,6 +25,7 @@ from sparrowmq.spark.pipelines.backfill import windows
 from sparrowmq.spark.pipelines.backfill.windows import Window
 from sparrowmq.spark.pipelines.common import directories
 from sparrowmq.spark.pipelines.common.files import Files, LocalFiles
+from sparrowmq.spark.pipelines.common.notes import check_asked, check_version, reading
 
 VERSION: Final = 1
 NOTES: Final = "_backfill"
@@ -70,38 +71,20 @@ class Settled:
     @classmethod
     def from_text(cls, text: str, where: str) -> Settled:
         """The inverse of `to_json` as text. Raises `BackfillError` naming `where`."""
-        try:
+        with reading("a note of a backfill", where, BackfillError, name="note"):
             value = json.loads(text)
-            if value["version"] != VERSION:
-                raise BackfillError(
-                    f"{where} has version {value['version']}, but this release reads version {VERSION}: "
-                    f"use a newer release",
-                    what="version",
-                    value=value["version"],
-                    limit=VERSION,
-                )
+            check_version(value, VERSION, where, BackfillError)
             return cls._of(str(value["id"]), value["asked"], value)
-        except BackfillError:
-            raise
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            raise BackfillError(
-                f"{where} cannot be read as a note of a backfill; restore it from a copy",
-                what="note",
-                value=where,
-            ) from None
 
     def check(self, asked: Mapping[str, Any], place: str) -> None:
         """Raise `BackfillError` unless `asked` equals the settings with which the backfill was started."""
-        for name, value in asked.items():
-            before = self.asked.get(name)
-            if before != value:
-                raise BackfillError(
-                    f"{place} contains a backfill with {name}={before!r}, not {value!r}: continue with the "
-                    f"original settings, or give another directory for another backfill",
-                    name,
-                    value,
-                    limit=before,
-                )
+        check_asked(
+            asked,
+            self.asked,
+            f"{place} contains a backfill",
+            "another directory for another backfill",
+            BackfillError,
+        )
 
     def left(self, done: frozenset[int]) -> list[Window]:
         """The windows that are not done, in order."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.offsets.offsets import from_tree, to_tree
+from sparrowmq.spark.pipelines.common.notes import check_version, reading
 from sparrowmq.spark.pipelines.mirror.offset_map import OffsetPiece, QueuePlaces
 
 VERSION: Final = 1
@@ -63,17 +64,10 @@ class MirrorState:
     @classmethod
     def from_text(cls, text: str, where: object) -> MirrorState:
         """The inverse of `to_text`. Raises `MirrorError` with `where`."""
-        try:
+        lost = ": without it all messages would be sent again"
+        with reading("a mirror's state", where, MirrorError, name="state", lost=lost):
             value = json.loads(text)
-            version = value["version"]
-            if version != VERSION:
-                raise MirrorError(
-                    f"{where} has version {version}, but this release reads version {VERSION}: use a newer "
-                    f"release",
-                    what="version",
-                    value=version,
-                    limit=VERSION,
-                )
+            check_version(value, VERSION, where, MirrorError)
             return cls(
                 source=value["source"],
                 target=value["target"],
@@ -91,15 +85,6 @@ class MirrorState:
                     for topic, broker, queue_id, begin, pieces in value["places"]
                 },
             )
-        except MirrorError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise MirrorError(
-                f"{where} cannot be read as a mirror's state; restore it from a copy: without it all "
-                f"messages would be sent again",
-                what="state",
-                value=where,
-            ) from None
 
 
 def _names(queue: MessageQueue) -> tuple[str, str, int]:

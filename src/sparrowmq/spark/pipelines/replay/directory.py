@@ -27,6 +27,7 @@ from sparrowmq.spark.offsets.offsets import Span, split
 from sparrowmq.spark.pipelines.common import directories
 from sparrowmq.spark.pipelines.common.commits import Commits, TakenError
 from sparrowmq.spark.pipelines.common.files import Files, LocalFiles, files_of
+from sparrowmq.spark.pipelines.common.notes import check_asked, check_version, reading
 
 VERSION: Final = 1
 
@@ -80,16 +81,9 @@ class Replay:
 
     def check(self, asked: Mapping[str, Any], root: str) -> None:
         """Raises `ReplayError` unless `asked` equals the settings at the first start."""
-        for name, value in asked.items():
-            before = self.asked.get(name)
-            if before != value:
-                raise ReplayError(
-                    f"{root} contains a replay with {name}={before!r}, not {value!r}: continue with the "
-                    f"original settings, or give another home for another replay",
-                    name,
-                    value,
-                    limit=before,
-                )
+        check_asked(
+            asked, self.asked, f"{root} contains a replay", "another home for another replay", ReplayError
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,24 +367,9 @@ class ReplayDirectory:
 
     def _parsed(self, name: str, value: Any, kind: type[NoteT]) -> NoteT:
         where = f"{self.root}/{name}.json"
-        try:
-            if value["version"] != VERSION:
-                raise ReplayError(
-                    f"{where} has version {value['version']}, but this release reads version {VERSION}: "
-                    f"use a newer release",
-                    what="version",
-                    value=value["version"],
-                    limit=VERSION,
-                )
+        with reading("a note of a replay", where, ReplayError, name="note"):
+            check_version(value, VERSION, where, ReplayError)
             return kind.from_json(value)
-        except ReplayError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise ReplayError(
-                f"{where} cannot be read as a note of a replay; restore it from a copy",
-                what="note",
-                value=where,
-            ) from None
 
 
 def _queue_out(queue: MessageQueue) -> list[Any]:
