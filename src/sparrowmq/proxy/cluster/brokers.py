@@ -201,14 +201,14 @@ class Brokers:
         accounts. Apache's brokers do not know the question; there everybody may look.
         """
         header = call_headers.CheckTopicRightRequest(topic=topic)
-        return await self._is_permitted(topic, RequestCode.CHECK_TOPIC_RIGHT, header)
+        return await self._is_permitted(topic, command(RequestCode.CHECK_TOPIC_RIGHT, header))
 
     async def may_receive(self, topic: str, group: str) -> bool:
         """Whether the caller's account may receive from a topic for a group; True without accounts."""
         header = PollingInfoRequest(consumer_group=group, topic=topic, queue_id=_ANY_QUEUE)
-        return await self._is_permitted(topic, RequestCode.POLLING_INFO, header)
+        return await self._is_permitted(topic, command(RequestCode.POLLING_INFO, header))
 
-    async def _is_permitted(self, topic: str, code: RequestCode, header: headers.Header) -> bool:
+    async def _is_permitted(self, topic: str, asked: Command) -> bool:
         """Whether a broker of the topic answers a request that changes nothing, or refuses it for lack of
         rights. Raises `TransportError`.
         """
@@ -218,7 +218,7 @@ class Brokers:
         address = self.instance.routes.any_broker(topic, self.instance.rng)
         if address is None:
             raise NoRouteError(f"the topic {topic!r} has no broker that can be reached now", topic=topic)
-        answer = await self.instance.remoting.call(address, command(code, header), CALL_SECONDS)
+        answer = await self.call(address, asked)
         return answer.code != ResponseCode.NO_PERMISSION
 
     async def listed(self) -> frozenset[str]:
@@ -236,12 +236,6 @@ class Brokers:
         A broker decides that before it looks at the queue, so a send to a queue that cannot exist shows it
         and stores nothing.
         """
-        if ACTING.get() is None:
-            return True
-        await self.route(topic)
-        address = self.instance.routes.any_broker(topic, self.instance.rng)
-        if address is None:
-            raise NoRouteError(f"the topic {topic!r} has no broker that can be reached now", topic=topic)
         header = headers.SendMessageRequest(
             producer_group=topic,
             topic=topic,
@@ -255,8 +249,7 @@ class Brokers:
             batch=False,
         )
         asked = Command(RequestCode.SEND_MESSAGE_V2, ext=headers.send_v2_to_ext(header), body=b"?")
-        answer = await self.call(address, asked)
-        return answer.code != ResponseCode.NO_PERMISSION
+        return await self._is_permitted(topic, asked)
 
     async def end_transaction(self, address: str, header: EndTransactionRequest) -> None:
         """Commit or roll back a half message."""
