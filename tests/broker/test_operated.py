@@ -21,6 +21,7 @@ from sparrowmq import Message
 from sparrowmq.aio import Producer, PullConsumer
 from sparrowmq.broker.base.internal_store import InnerMessage
 from sparrowmq.broker.housekeeping.unread import UnreadSpan
+from sparrowmq.broker.metrics.lag import LagFigures
 from sparrowmq.broker.operated import OperatedBroker
 from sparrowmq.broker.tables.clients import ConnectedMember, ConsumerGroup
 from sparrowmq.broker.transactions import check_back
@@ -185,6 +186,30 @@ def test_popped_messages_are_in_flight_until_acknowledged_or_visible(bench: PopB
     assert set(found["rocketmq_pop_revive_lag_milliseconds"].values()) == {0}
     retried = next(label for label in found["rocketmq_consumer_lag_messages"] if "is_retry=true" in label)
     assert found["rocketmq_consumer_lag_messages"][retried] == 2
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_pop_during_a_scrape_counts_once(bench: PopBench, at: int) -> None:
+    """Between two steps for a lag, with many topics seconds may pass."""
+    bench.ack(bench.pop(maxMsgNums=1)[0])
+    into, seen = Exposition(1000), 0
+    figures = LagFigures(
+        bench.rig.store,
+        bench.rig.offsets,
+        bench.rig.parts.upkeep.stats,
+        bench.rig.parts.pop,
+        bench.rig.clock,
+        bench.rig.parts.upkeep.unread,
+        by_queue=False,
+    )
+    for step in figures.collect(into, ""):
+        for _ in step.steps if step is not None else ():
+            seen += 1
+            if seen == at:
+                bench.pop(maxMsgNums=4)
+    assert seen >= at
+    lag = samples(b"".join(into.rendering()).decode())["rocketmq_consumer_lag_messages"]
+    assert lag[LAG] == 9
 
 
 def test_batch_acknowledgements_end_messages_in_flight(bench: PopBench) -> None:

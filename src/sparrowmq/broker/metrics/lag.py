@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -72,7 +72,11 @@ class LagFigures:
     def _looking(
         self, pairs: dict[tuple[str, str], _Pair], unsettled: list[tuple[_Pair, ConsumeQueue, int]]
     ) -> Iterator[None]:
-        """Find the queues in which messages wait; `unsettled` are those whose end only the loop can tell."""
+        """Find the queues in which messages wait; `unsettled` are those whose end only the loop can tell.
+
+        What POP has handed out is read with the offsets that it raises, so that it counts once.
+        """
+        in_flight, order, now = self._pop.in_flight, self._pop.order, self._clock.now_ms()
         for key, committed in self._offsets.by_pair().items():
             topic, group = key
             if topic.startswith(DLQ_PREFIX):
@@ -80,6 +84,7 @@ class LagFigures:
             found = self._store.queues(topic)
             whole, unsent = LagSum(queues=len(found)), LagSum(queues=len(found))
             pair = pairs[key] = _Pair(topic, group, whole, unsent, [], {})
+            pair.popped, pair.ordered = in_flight.of_queues(*key, now), order.invisible(*key, now)
             for at, queue in enumerate(found, 1):
                 if at % STEP_QUEUES == 0:
                     yield
@@ -105,7 +110,6 @@ class LagFigures:
                     yield
         finally:
             times.close()
-        yield from self._read_popped(pairs)
         yield from _adding(into, node, pairs.values(), by_queue=self._by_queue)
         yield from self._deleted(into, node, pairs)
         pairs.clear()  # in this thread: it takes a while
@@ -154,16 +158,6 @@ class LagFigures:
         if lag is None or not lag.messages:
             return None
         return age_ms(times.of(queue, lag.oldest), self._clock.now_ms())
-
-    def _read_popped(self, pairs: Mapping[tuple[str, str], _Pair]) -> Iterator[None]:
-        """Messages that POP has handed out, without order and in order."""
-        in_flight, order, now = self._pop.in_flight, self._pop.order, self._clock.now_ms()
-        for key in [*in_flight.pairs(), *order.pairs()]:
-            pair = pairs.get(key)
-            if pair is not None:
-                pair.popped = in_flight.of_queues(*key, now)
-                pair.ordered = order.invisible(*key, now)
-            yield
 
 
 @dataclass(slots=True, eq=False)
