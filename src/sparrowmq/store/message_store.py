@@ -54,7 +54,8 @@ log = logging.getLogger("sparrowmq.store")
 INDEX_RECORDS: Final = 4096
 INDEX_CLOSE_SECONDS: Final = 10.0
 """Time limit for indexing the last keys in a clean stop; the others are indexed after the next start."""
-
+DISKS_SECONDS: Final = 60.0
+"""For how long the last answer of a disk is told."""
 QUERY_BYTES_MAX: Final = 8 * 1024 * 1024
 """Maximum size of the result of one query by key; the first record may be larger."""
 
@@ -84,8 +85,8 @@ class MessageStore:
         self.producers = producers
         self.recovery = found.report
         self.full: str | None = None
-        self.disks: Mapping[Path, disk_space.DiskUsage] = {}
-        """The disks of its two directories, as `check_disk` found them; none when they cannot be asked."""
+        self._disks: Mapping[Path, disk_space.DiskUsage] | None = None
+        self._disks_at = clock.monotonic()
         self.index = found.index
         self._clock = clock
         self._lock = lock
@@ -289,9 +290,17 @@ class MessageStore:
         """Why the store cannot be written until it is opened again, or None."""
         return self._log.failed
 
+    @property
+    def disks(self) -> Mapping[Path, disk_space.DiskUsage]:
+        """The disks of its two directories, as `check_disk` found them; none when they cannot be asked, or
+        have not answered for a minute.
+        """
+        is_old = self._clock.monotonic() - self._disks_at > DISKS_SECONDS
+        return {} if is_old or self._disks is None else self._disks
+
     def used_percent(self) -> int:
         """Usage of the fullest disk in percent, as `check_disk` found it; 0 when it is unknown."""
-        return disk_space.fullest(self.disks)[1] if self.disks else 0
+        return disk_space.fullest(self._disks)[1] if self._disks else 0
 
     def check_disk(self) -> None:
         """Look at the disks, and set or clear `full`, the reason to refuse messages.
@@ -300,12 +309,14 @@ class MessageStore:
         """
         root, limit = self.settings.root, self.settings.disk_space_warning_level_ratio
         try:
-            self.disks = {path: disk_space.usage(path) for path in (root, self.settings.commit_log)}
+            found = {path: disk_space.usage(path) for path in (root, self.settings.commit_log)}
         except OSError as error:
-            self.disks = {}
-            log.warning("cannot tell how full the disk of %s is: %s", root, error)
+            if self._disks != {}:
+                log.warning("cannot tell how full the disk of %s is: %s", root, error)
+            self._disks = {}
             return
-        path, percent = disk_space.fullest(self.disks)
+        self._disks, self._disks_at = found, self._clock.monotonic()
+        path, percent = disk_space.fullest(found)
         was_full = self.full is not None
         self.full = disk_space.full_text(path, percent, limit, was_full)
         if self.full is not None and not was_full:

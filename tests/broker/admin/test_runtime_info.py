@@ -85,7 +85,7 @@ def test_unknown_disk_usage_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_disk_that_hangs_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was last known is shown."""
+    """What was last known is shown for a while."""
     asked, answered = threading.Event(), threading.Event()
 
     def hung(path: Path) -> int:

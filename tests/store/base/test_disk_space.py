@@ -3,11 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.store.rig import opened
+from tests.broker.doubles import FakeClock
+from tests.store.rig import opened, small
 
 from sparrowmq.files import disk
 from sparrowmq.store.base import disk_space
 from sparrowmq.store.base.disk_space import DiskUsage
+from sparrowmq.store.message_store import MessageStore
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,23 @@ def test_disk_that_cannot_be_queried_changes_nothing(
     with opened(tmp_path) as store:
         monkeypatch.setattr(disk, "used_percent", broken)
         store.check_disk()
+        store.check_disk()
         assert store.full is None
         assert (store.disks, store.used_percent()) == ({}, 0)
-    assert "cannot tell how full" in caplog.text
+    assert caplog.text.count("cannot tell how full") == 1, "it is asked every second"
+
+
+def test_disk_that_stopped_answering_has_no_figures(tmp_path: Path) -> None:
+    """The last figures would look like current ones."""
+    clock = FakeClock()
+    store = MessageStore.open(small(tmp_path), clock, store_host=bytes(8))
+    assert set(store.disks) == {tmp_path, tmp_path / "commitlog"}
+    known = store.used_percent()
+    clock.ms += 59_000
+    assert store.disks
+    clock.ms += 2_000
+    assert store.disks == {}
+    assert store.used_percent() == known, "retention and sends go on with it"
+    store.check_disk()
+    assert store.disks
+    store.close()
