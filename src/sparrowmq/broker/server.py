@@ -188,7 +188,8 @@ class Broker:
     async def _open(self, server: Server, reign: Reign) -> None:
         """Make the parts of the role in force, and begin to serve. Raises like `start`."""
         settings = self._settings = reign.settings(self.settings)
-        reign.pool = self._pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="sparrow-disk")
+        self._pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="sparrow-disk")
+        reign.write_in(self._pool)
         try:
             if not settings.is_slave:
                 self._ha_socket = listen_for_slaves(settings, server.port)

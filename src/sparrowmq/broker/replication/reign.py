@@ -58,8 +58,7 @@ class Reign:
         self.is_changing = False
         """Whether the role is about to change; until then nothing is written."""
         self.ha_address = ha_address
-        self.pool: Executor | None = None
-        """Where `keep` writes: the threads of the broker's current parts."""
+        self._pool: Executor | None = None
         self._granted = granted
         self._saving = threading.Lock()
         self._saved: RoleRecord | None = None
@@ -218,7 +217,11 @@ class Reign:
     async def keep(self) -> None:
         """Write the role to disk in a thread, if it is not there. Raises `StoreError`."""
         while not self.is_kept:
-            await asyncio.get_running_loop().run_in_executor(self.pool, self.save)
+            await asyncio.get_running_loop().run_in_executor(self._pool, self.save)
+
+    def write_in(self, pool: Executor) -> None:
+        """Write in these threads from now on: those of the broker's current parts."""
+        self._pool = pool
 
     def save(self) -> None:
         """Write the role to disk; any thread. Raises `StoreError`."""
@@ -285,10 +288,14 @@ class Reign:
             self.forget_damage()
             self.save()
 
-    def learn_master(self, role: str) -> None:
-        """The master's `brokerRole`, in case this broker replaces it. Use `keep` then."""
+    async def learn_master(self, role: str, reigns: EpochTable) -> None:
+        """The master's `brokerRole` and the reigns of its log, in case this broker replaces it; they are on
+        disk when this returns. Raises `StoreError`.
+        """
         if role != self.record.master_role:
             self.authority.learn_master(role)
+        await self.keep()
+        await asyncio.get_running_loop().run_in_executor(self._pool, self.keep_epochs, reigns)
 
     def cut(self, position: int) -> None:
         """The log has to be cut at this position before the master can be followed."""

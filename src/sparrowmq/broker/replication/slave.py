@@ -262,9 +262,7 @@ class LogFollower:
             )
         self._cut_damage(told.min_offset)
         await self._calls.check_last(broker, told.min_offset)
-        reign.learn_master(told.broker_role)
-        await reign.keep()
-        await asyncio.get_running_loop().run_in_executor(reign.pool, reign.keep_epochs, table)
+        await reign.learn_master(told.broker_role, table)
         await self._copy_tables()
 
     def _cut_damage(self, master_start: int | None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from sparrowmq.core.clock import Clock
@@ -74,12 +75,9 @@ class ClientQuestions:
         return _answer(info.encode())
 
     async def _stacks(self, member: ProxyMember) -> str:
-        def command(nonce: str) -> Any:
-            return v2.TelemetryCommand(
-                print_thread_stack_trace_command=v2.PrintThreadStackTraceCommand(nonce=nonce)
-            )
-
-        told = await self._ask(member, command)
+        nonce = uuid.uuid4().hex
+        question = v2.PrintThreadStackTraceCommand(nonce=nonce)
+        told = await self._ask(member, nonce, v2.TelemetryCommand(print_thread_stack_trace_command=question))
         if told.status.code != Code.OK:
             raise _refused(member, told.status)
         text: str = told.thread_stack_trace.thread_stack_trace
@@ -94,14 +92,11 @@ class ClientQuestions:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the body has {len(records)} messages, not one")
         message = to_received(records[0], asked.broker_name or "", decompress=False)
         topic = topic_of(message, member.group)
-        question = await self._answers.of(v2.VerifyMessageCommand, message, resource(topic))
-
-        def command(nonce: str) -> Any:
-            question.nonce = nonce
-            return v2.TelemetryCommand(verify_message_command=question)
-
+        nonce = uuid.uuid4().hex
+        kind = partial(v2.VerifyMessageCommand, nonce=nonce)
+        question = await self._answers.of(kind, message, resource(topic))
         began = self._clock.monotonic()
-        told = await self._ask(member, command)
+        told = await self._ask(member, nonce, v2.TelemetryCommand(verify_message_command=question))
         result = _RESULTS.get(told.status.code)
         if result is None:
             raise _refused(member, told.status)
@@ -117,11 +112,11 @@ class ClientQuestions:
             )
         return member
 
-    async def _ask(self, member: ProxyMember, command: Callable[[str], Any]) -> Any:
-        """What a client answers to a command."""
-        stream, nonce = self._stream_of(member.client_id), uuid.uuid4().hex
+    async def _ask(self, member: ProxyMember, nonce: str, command: Any) -> Any:
+        """What a client answers to the command with this nonce."""
+        stream = self._stream_of(member.client_id)
         with self._pending.waiting(member.client_id, nonce) as answer:
-            if stream is None or not stream.write(command(nonce)):
+            if stream is None or not stream.write(command):
                 raise BrokerError(
                     ResponseCode.SYSTEM_ERROR, f"the client {member.client_id} does not read its commands"
                 )
