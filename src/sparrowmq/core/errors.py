@@ -51,6 +51,10 @@ class SparrowError(Exception):
         self.value = value
         self.limit = limit
 
+    def add(self, text: str) -> None:
+        """Append to the message what only a caller knows."""
+        self.args = (f"{self}{text}", *self.args[1:])
+
     def __reduce__(self) -> tuple[object, ...]:
         """For copies and other processes: the constructors of some errors take more than the message."""
         return _made_again, (type(self), self.args), self.__dict__

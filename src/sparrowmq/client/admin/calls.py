@@ -177,11 +177,10 @@ async def at_each(work: Mapping[str, Awaitable[object]]) -> None:
         return
     error, done = next(iter(failed.values())), [name for name in work if name not in failed]
     if done and isinstance(error, SparrowError):
-        text = (
-            f"{error}; the change was made at {', '.join(done)} and not at {', '.join(failed)}: repeat the "
-            f"call when that can do it, or change {', '.join(done)} back"
+        error.add(
+            f"; the change was made at {', '.join(done)} and not at {', '.join(failed)}: repeat the call when "
+            f"that can do it, or change {', '.join(done)} back"
         )
-        error.args = (text, *error.args[1:])
     raise error
 
 
