@@ -178,8 +178,8 @@ async def at_each(work: Mapping[str, Awaitable[object]]) -> None:
     error, done = next(iter(failed.values())), [name for name in work if name not in failed]
     if done and isinstance(error, SparrowError):
         error.add(
-            f"; the change was made at {', '.join(done)} and not at {', '.join(failed)}: repeat the call when "
-            f"that can do it, or change {', '.join(done)} back"
+            f"; the change was made at {', '.join(done)} and not at {', '.join(failed)}: repeat the call "
+            f"when that can do it, or change {', '.join(done)} back"
         )
     raise error
 
