@@ -46,7 +46,7 @@ log = logging.getLogger("sparrowmq.broker")
 AGAIN_SECONDS: Final = 1.0
 """Pause before a change of the role that failed is tried again."""
 DISK_THREADS: Final = 3
-"""Threads for work that may block at the same time: flushing log and queues, writing offsets."""
+"""Threads for work that waits for a disk: flushing log and queues, saving tables, asking how full it is."""
 
 
 def store_settings(settings: BrokerSettings, may_write: Callable[[], None] = lambda: None) -> StoreSettings:
