@@ -19,7 +19,7 @@ ROOM: Final = 10
 MATCHES: Final[dict[str, int]] = {
     "broker": 30,
     "cli": 10,
-    "client": 70,
+    "client": 60,
     "columnar": 10,
     "coordinator": 20,
     "core": 20,

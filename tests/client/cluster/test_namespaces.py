@@ -257,6 +257,7 @@ class TestWhatBrokersAsk:
         assert [message.topic for message in messages] == ["ns1%T", "%RETRY%ns1%g", "ns2%T"]
         unwrap_messages("ns1", messages)
         assert [message.topic for message in messages] == ["T", "%RETRY%g", "ns2%T"]
+        assert [message.queue.topic for message in messages] == ["T", "%RETRY%g", "ns2%T"]
 
 
 async def _nothing(address: str, request: Command) -> None:
@@ -323,6 +324,58 @@ def test_two_namespaces_on_one_broker_are_separate() -> None:
                 await consumer.commit(queue, pulled.next_offset)
                 assert await consumer.committed(queue) == pulled.next_offset
             assert found == [("Orders", "red")] * 3
+
+    with LocalCluster() as cluster:
+        run(main(cluster))
+
+
+def test_what_tools_find_has_names_as_users_write_them() -> None:
+    async def main(cluster: LocalCluster) -> None:
+        settings = ProducerSettings(namesrv=cluster.namesrv, namespace="red")
+        async with (
+            aio.Admin(namesrv=cluster.namesrv, namespace="red") as admin,
+            aio.Producer("shop", settings=settings) as producer,
+        ):
+            route = await admin.topics.create("Orders", queues=1)
+            await admin.groups.create("billing")
+            queue = route.subscribe_queues("Orders")[0]
+            sent = await producer.send(Message("Orders", b"x", keys=["k"]))
+            calls = admin.messages
+            for found in (
+                await until(lambda: calls.query("Orders", "k")),
+                [await calls.get("Orders", sent.message_id)],
+                [await calls.get("Orders", sent.offset_message_id)],
+                [await calls.get_by_offset_id(sent.offset_message_id)],
+            ):
+                assert [(one.body, one.topic, one.queue) for one in found if one] == [(b"x", "Orders", queue)]
+            await admin.groups.commit("billing", queue, 1)
+            assert await admin.groups.reset("billing", "Orders", "first") == {queue: 0}
+            assert await admin.dead_letters.list("billing") == []
+
+    with LocalCluster() as cluster:
+        run(main(cluster))
+
+
+def test_popped_messages_and_their_dead_letters_have_names_as_users_write_them() -> None:
+    async def main(cluster: LocalCluster) -> None:
+        settings = ClientSettings(namesrv=cluster.namesrv, namespace="red")
+        async with (
+            aio.Admin(settings=settings) as admin,
+            aio.Producer("shop", namesrv=cluster.namesrv, namespace="red") as producer,
+            aio.SimpleConsumer("billing", settings=settings) as consumer,
+        ):
+            await admin.topics.create("Orders", queues=1)
+            await producer.send(Message("Orders", b"x"))
+            consumer.subscribe("Orders")
+            (message,) = await consumer.receive(1)
+            assert (message.topic, message.queue.topic) == ("Orders", "Orders")
+            await consumer.dead_letter(message)
+            (letter,) = await admin.dead_letters.list("billing")
+            assert (letter.topic, letter.queue.topic) == ("%DLQ%billing", "%DLQ%billing")
+            letter.properties["RETRY_TOPIC"] = "%RETRY%red%billing_red%Orders"  # it failed more than once
+            await admin.dead_letters.resend_one("billing", letter)
+            (again,) = await consumer.receive(1)
+            assert (again.body, again.topic) == (b"x", "Orders")
 
     with LocalCluster() as cluster:
         run(main(cluster))

@@ -12,6 +12,7 @@ from sparrowmq.client.admin.topics import TopicAdmin
 from sparrowmq.client.admin.types import DeadLetterStatus, ResentLetter
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.client.cluster import broker_api
+from sparrowmq.client.cluster.namespaces import unwrap_messages
 from sparrowmq.core.errors import BrokerError, ClientError, NoRouteError, TransportError
 from sparrowmq.core.message import (
     PROPERTY_ORIGIN_MESSAGE_ID,
@@ -27,6 +28,7 @@ from sparrowmq.core.names import (
     check_group,
     dlq_topic,
     retry_topic,
+    with_namespace,
 )
 from sparrowmq.core.results import PullStatus
 from sparrowmq.core.route import TopicRoute
@@ -89,6 +91,7 @@ class DeadLetterAdmin(AdminPart):
         if address is None:
             raise ClientError(f"no master has the topic {topic}; see `sparrow cluster list`")
         origin = message.properties.get(PROPERTY_RETRY_TOPIC, "")
+        group = self._wire(group)  # as in the name of a retry topic of POP
         is_of_pop = normal_topic(origin, group) != origin or FIRST_POP_TIME in message.properties
         kept = {
             name: value
@@ -157,6 +160,9 @@ class DeadLetterAdmin(AdminPart):
 
     # Internals
 
+    def _wire(self, group: str) -> str:
+        return with_namespace(self._calls.running().namespace, group)
+
     async def _chosen(self, group: str, wanted: Collection[str] | None) -> AsyncIterator[ReceivedMessage]:
         """The current dead letters of a group, or those of them with these ids."""
         for queue, first, end in await self._dead_queues(group):
@@ -180,7 +186,7 @@ class DeadLetterAdmin(AdminPart):
         try:
             queues = await self._queues_of(dlq_topic(group))
         except NoRouteError:
-            if group in await self._groups.list(system=True):
+            if self._wire(group) in await self._groups.list(system=True):
                 return []
             raise ClientError(
                 f"no broker knows the group {group!r}; see the names with `sparrow group list`",
@@ -212,6 +218,7 @@ class DeadLetterAdmin(AdminPart):
     ) -> AsyncIterator[ReceivedMessage]:
         """Messages of a queue from `offset` to `end`, without those deleted meanwhile."""
         address = await self._calls.master_of(queue)
+        namespace = self._calls.running().namespace
         while offset < end:
             answer = await self._pull(address, queue, offset)
             if answer.next_offset <= offset:
@@ -219,7 +226,9 @@ class DeadLetterAdmin(AdminPart):
             if answer.status is PullStatus.FOUND:
                 for record in decode_records(answer.body):
                     if record.queue_offset < end:
-                        yield to_message(record, queue.broker_name, decompress=decompress)
+                        message = to_message(record, queue.broker_name, decompress=decompress)
+                        unwrap_messages(namespace, [message])
+                        yield message
             offset = answer.next_offset
 
     async def _pull(self, address: str, queue: MessageQueue, offset: int) -> broker_api.PullAnswer:

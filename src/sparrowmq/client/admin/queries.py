@@ -13,6 +13,7 @@ from typing import Final
 
 from sparrowmq.client.cluster.broker_api import check
 from sparrowmq.client.cluster.instance import ClientInstance
+from sparrowmq.client.cluster.namespaces import unwrap_messages
 from sparrowmq.core.errors import (
     BrokerError,
     ClientError,
@@ -98,7 +99,9 @@ async def _ask(
             return []
         raise
     records = decode_records(answer.body)
-    return [to_message(record, broker.broker_name, decompress=decompress) for record in records]
+    found = [to_message(record, broker.broker_name, decompress=decompress) for record in records]
+    unwrap_messages(instance.namespace, found)
+    return found
 
 
 def _has_key(key: str) -> Callable[[ReceivedMessage], bool]:
@@ -145,7 +148,9 @@ async def by_offset_id(
         return None
     route = await instance.find_route(record.topic)
     names = [b.broker_name for b in route.brokers if address in b.addresses.values()] if route else []
-    return to_message(record, names[0] if names else address, decompress=decompress)
+    message = to_message(record, names[0] if names else address, decompress=decompress)
+    unwrap_messages(instance.namespace, [message])
+    return message
 
 
 async def _view(instance: ClientInstance, address: str, request: Command) -> StoredRecord | None:

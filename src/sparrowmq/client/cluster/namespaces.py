@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -50,6 +50,7 @@ _QUEUES_INSIDE: Final = frozenset(
     {
         *(Code.GET_TOPIC_STATS_INFO, Code.GET_CONSUME_STATS, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ),
         *(Code.REPORT_MANAGED_MEMBER, Code.QUERY_ASSIGNMENT),
+        *(Code.INVOKE_BROKER_TO_RESET_OFFSET, Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS),
     }
 )
 """Requests whose responses have message queues in the body."""
@@ -156,10 +157,13 @@ def namespace_in(settings: ClientSettings) -> str | None:
 
 
 def unwrap_messages(namespace: str | None, messages: Iterable[ReceivedMessage]) -> None:
-    """Show the topic of messages as the user writes it (client:B-124)."""
+    """Show the topic and the queue of messages as the user writes them (client:B-124)."""
     if namespace:
         for message in messages:
             message.topic = without_namespace(namespace, message.topic)
+            queue = message.queue
+            if (topic := without_namespace(namespace, queue.topic)) != queue.topic:
+                message.queue = replace(queue, topic=topic)
 
 
 def _rename_queues(body: bytes, old: str, new: str) -> bytes:

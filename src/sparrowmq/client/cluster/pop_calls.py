@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.client.base.hooks import Hooks, PopContext, SettleContext
+from sparrowmq.client.cluster.namespaces import unwrap_messages
 from sparrowmq.core.errors import BrokerError, RecordError, SparrowError
 from sparrowmq.core.message import PROPERTY_POP_CK, MessageQueue, ReceivedMessage
 from sparrowmq.core.names import without_namespace
@@ -248,8 +249,8 @@ def popped(answer: Command, broker_name: str, namespace: str | None = None) -> l
         except RecordError as error:
             log.error("%s/%d offset %d: %s", record.topic, record.queue_id, record.queue_offset, error)
             continue
+        unwrap_messages(namespace, [message])
         values = {name: getattr(message, name) for name in _FIELDS}
-        values["topic"] = without_namespace(namespace, message.topic)
         found.append(PoppedMessage(**values, receipt=receipt))
     return found
 

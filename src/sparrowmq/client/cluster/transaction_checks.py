@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from sparrowmq.client.cluster.namespaces import unwrap_messages
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import PROPERTY_PRODUCER_GROUP, ReceivedMessage
 from sparrowmq.core.names import without_namespace
@@ -61,7 +62,7 @@ class TransactionChecks:
                 f"{address} asks about a transaction that is unreadable: {error}",
             )
             return
-        message.topic = without_namespace(self._namespace, message.topic)
+        unwrap_messages(self._namespace, [message])
         checker = self._checkers.get(group)
         if checker is None:
             self._occasional.write(
