@@ -660,3 +660,15 @@ def test_sends_survive_a_broker_that_repeatedly_loses_its_connections() -> None:
         assert len(results) == 200 and stored >= {b"%d %d" % (n, i) for n in range(5) for i in range(40)}
 
     flow(test, retries=60, send_timeout=60.0)
+
+
+def test_a_send_whose_time_is_over_before_it_is_written_is_not_sent() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        await producer.send(Message("T", b"warm"))
+        for timeout in (1e-9, 1e-12):
+            with pytest.raises(NoRoomError, match="before it was written"):
+                await producer.send(Message("T", b"late"), timeout=timeout)
+        await producer.send(Message("T", b"after"))
+        assert len(sends(cluster)) == 2
+
+    flow(test)

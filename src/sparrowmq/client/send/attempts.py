@@ -74,8 +74,8 @@ class Attempts:
         self, outgoing: Outgoing, target: SendTarget, deadline: float, elsewhere: int
     ) -> asyncio.Future[Command] | None:
         """Start the attempt of a plain send if nothing has to be waited for; the caller has taken room.
-        `elsewhere` others may follow at other brokers."""
-        remaining = share(deadline - self._loop.time(), elsewhere)
+        `elsewhere` others may follow at other brokers. Raises `NoRoomError` after the deadline."""
+        remaining = share(self.left(deadline), elsewhere)
         if self._remoting.is_hooked:
             return self._remoting.call_nowait(target.address, target.command(outgoing), remaining)
         opaque = self._remoting.next_opaque()
