@@ -64,6 +64,9 @@ def test_queues_are_taken_away_only_when_they_are_read(sparrow: Sparrow, cluster
             admin.groups.commit("g", status.queue, 1)
         (row,) = sparrow("topic", "update", "Shrinks", "--read-queues", "2", "--json").values
         assert row == {"broker": "broker-a", "read_queues": 2, "write_queues": 2}
+        for numbers in (("--write-queues", "3"), ("--read-queues", "1")):
+            refused = sparrow("topic", "update", "Shrinks", *numbers, status=1).err
+            assert "no consumer would get the messages" in " ".join(refused.split())
         sparrow("topic", "update", "Shrinks", "--read-queues", "1", "--write-queues", "1", "--force")
         (queues,) = admin.topics.create("Shrinks", read_queues=3, write_queues=2).queues
         assert (queues.read_queue_nums, queues.write_queue_nums) == (3, 2)

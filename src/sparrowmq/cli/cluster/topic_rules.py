@@ -34,22 +34,25 @@ def update(
         raise UsageError("give --read-queues, --write-queues or both")
 
     async def work() -> list[dict[str, Any]]:
-        from msgspec.structs import replace
-
         from sparrowmq import aio
+        from sparrowmq.client.admin.topics import changed_topic
 
-        rows = []
+        numbers = {"read_queue_nums": read_queues, "write_queue_nums": write_queues}
+        given = {field: number for field, number in numbers.items() if number is not None}
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            for name in sorted(queues.broker_name for queues in (await admin.topics.route(topic)).queues):
-                config = await admin.topics.config(name, topic)
-                if config is None:
-                    continue
-                reads = config.read_queue_nums if read_queues is None else read_queues
-                writes = config.write_queue_nums if write_queues is None else write_queues
-                changed = replace(config, read_queue_nums=reads, write_queue_nums=writes)
-                await admin.topics.set_config(name, changed, force=force)
-                rows.append({"broker": name, "read_queues": reads, "write_queues": writes})
-        return rows
+            names = sorted(queues.broker_name for queues in (await admin.topics.route(topic)).queues)
+            found = {name: await admin.topics.config(name, topic) for name in names}
+            wanted = {  # a change that is refused for one broker is made at none
+                name: changed_topic(name, topic, before, given, None, force=force)
+                for name, before in found.items()
+                if before is not None
+            }
+            for name, config in wanted.items():
+                await admin.topics.set_config(name, config, force=force)
+        return [
+            {"broker": name, "read_queues": one.read_queue_nums, "write_queues": one.write_queue_nums}
+            for name, one in wanted.items()
+        ]
 
     for row in run(work()):
         text = (

@@ -147,7 +147,7 @@ class TopicAdmin(AdminPart):
 
     async def set_config(self, broker: str, config: bodies.TopicConfig, *, force: bool = False) -> None:
         """Create or change a topic on one broker (code 17). Other attributes of the topic on the broker stay.
-        `force` as in `create`.
+        With `force` also if messages become unreadable.
 
         Raises `ClientError` for RocketMQ's system topics.
         """
