@@ -18,11 +18,11 @@ from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.ids import pack_host
 from sparrowmq.protocol.call_headers import CheckTransactionStateRequest, ConsumeMessageDirectlyRequest
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.compression import decompress
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.properties import encode
 from sparrowmq.protocol.record import encode_record
 from sparrowmq.protocol.sysflag import COMPRESSED
-from sparrowmq.proxy.base import converting
 from sparrowmq.proxy.calls import transactions as transactions_module
 from sparrowmq.proxy.calls.answers import MessageAnswers
 from sparrowmq.proxy.calls.clients import Stream
@@ -78,13 +78,13 @@ class FakeBrokers:
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The threads that decompress."""
     found: list[int] = []
-    original = converting.decompress
+    original = decompress
 
     def noted(*values: Any) -> bytes:
         found.append(threading.get_ident())
         return original(*values)
 
-    monkeypatch.setattr(converting, "decompress", noted)
+    monkeypatch.setattr("sparrowmq.proxy.base.converting.decompress", noted)
     monkeypatch.setattr("sparrowmq.protocol.record.decompress_body", noted)
     return found
 
