@@ -74,7 +74,6 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
     "console/rendering.py": {"made.globals": LIBRARY},
     "coordinator/api/app.py": {"app.state.context": LIBRARY, "app.openapi": LIBRARY},
     "coordinator/api/description.py": {"app.openapi_schema": LIBRARY},
-    "core/errors.py": {"error.args": MADE},
     "coordinator/cluster/waiting.py": {"one.body": MADE},
     "coordinator/database/connect.py": {"connection.isolation_level": LIBRARY},
     "coordinator/server.py": {

@@ -120,6 +120,26 @@ def test_creation_takes_no_queues_away() -> None:
     flow(test, brokers=2)
 
 
+def test_numbers_of_queues_change_at_no_broker_if_one_change_is_refused() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        for broker, (reads, writes) in zip(cluster.brokers.values(), ((8, 8), (4, 4)), strict=True):
+            kept = bodies.TopicConfig(topic_name="T", read_queue_nums=reads, write_queue_nums=writes, perm=6)
+            body = kept.encode()
+            broker.on[RequestCode.GET_TOPIC_CONFIG] = lambda c, m, body=body: answer(body=body)
+            broker.on[CREATE] = lambda conn, c: answer()
+        with pytest.raises(ClientError):
+            await admin.topics.set_queues("T", write_queues=8)
+        assert not any(broker.requests(CREATE) for broker in cluster.brokers.values())
+        found = await admin.topics.set_queues("T", write_queues=3)
+        numbers = {name: (one.read_queue_nums, one.write_queue_nums) for name, one in found.items()}
+        assert numbers == {"broker-a": (8, 3), "broker-b": (4, 3)}
+        assert all(len(broker.requests(CREATE)) == 1 for broker in cluster.brokers.values())
+        with pytest.raises(SettingsError, check=about(setting="read_queues", value=0, limit=1)):
+            await admin.topics.set_queues("T", read_queues=0)
+
+    flow(test, brokers=2)
+
+
 def test_permissions_change_only_the_permissions() -> None:
     """Queues and order are the broker's, not those of a route that may be old."""
 

@@ -35,23 +35,14 @@ def update(
 
     async def work() -> list[dict[str, Any]]:
         from sparrowmq import aio
-        from sparrowmq.client.admin.topics import changed_topic
 
-        numbers = {"read_queue_nums": read_queues, "write_queue_nums": write_queues}
-        given = {field: number for field, number in numbers.items() if number is not None}
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            names = sorted(queues.broker_name for queues in (await admin.topics.route(topic)).queues)
-            found = {name: await admin.topics.config(name, topic) for name in names}
-            wanted = {  # a change that is refused for one broker is made at none
-                name: changed_topic(name, topic, before, given, None, force=force)
-                for name, before in found.items()
-                if before is not None
-            }
-            for name, config in wanted.items():
-                await admin.topics.set_config(name, config, force=force)
+            found = await admin.topics.set_queues(
+                topic, read_queues=read_queues, write_queues=write_queues, force=force
+            )
         return [
             {"broker": name, "read_queues": one.read_queue_nums, "write_queues": one.write_queue_nums}
-            for name, one in wanted.items()
+            for name, one in found.items()
         ]
 
     for row in run(work()):

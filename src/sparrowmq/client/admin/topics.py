@@ -158,6 +158,34 @@ class TopicAdmin(AdminPart):
         address = await self._calls.broker_address(broker)
         await self._put_topic(address, config, await self._attribute_changes(address, config), force=force)
 
+    async def set_queues(
+        self,
+        topic: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        force: bool = False,
+    ) -> dict[str, bodies.TopicConfig]:
+        """Change a topic's numbers of queues at each of its brokers; what is omitted stays. Returns the new
+        settings by broker name.
+
+        Raises `NoRouteError`, and `ClientError` before any change for more queues to write than to read,
+        unless `force`; `BrokerError` as `create`.
+        """
+        numbers = {"read_queue_nums": read_queues, "write_queue_nums": write_queues}
+        given = {field: number for field, number in numbers.items() if number is not None}
+        for what, number in (("read_queues", read_queues), ("write_queues", write_queues)):
+            if number is not None:
+                check_range(what, number, 1, 65535)
+        wanted = {}
+        for name in sorted(queues.broker_name for queues in (await self.route(topic)).queues):
+            before = await self.config(name, topic)
+            if before is not None:
+                wanted[name] = changed_topic(name, topic, before, given, None, force=force)
+        for name, config in wanted.items():
+            await self.set_config(name, config, force=force)
+        return wanted
+
     async def set_perm(self, topic: str, perm: int, *, broker_name: str | None = None) -> list[str]:
         """Change the permissions of a topic, on one broker or on all that have it: 2 write, 4 read, 6 both, 0
         none.

@@ -168,6 +168,24 @@ class TopicAdmin(AdminPartFacade[_TopicAdmin]):
         """
         self._run(self._inner.set_config, broker, config, force=force)
 
+    def set_queues(
+        self,
+        topic: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        force: bool = False,
+    ) -> dict[str, bodies.TopicConfig]:
+        """Change a topic's numbers of queues at each of its brokers; what is omitted stays. Returns the new
+        settings by broker name.
+
+        Raises `NoRouteError`, and `ClientError` before any change for more queues to write than to read,
+        unless `force`; `BrokerError` as `create`.
+        """
+        return self._run(
+            self._inner.set_queues, topic, read_queues=read_queues, write_queues=write_queues, force=force
+        )
+
     def set_perm(self, topic: str, perm: int, *, broker_name: str | None = None) -> list[str]:
         """Change the permissions of a topic, on one broker or on all that have it: 2 write, 4 read, 6 both, 0
         none.
