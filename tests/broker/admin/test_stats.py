@@ -268,13 +268,30 @@ def test_concurrent_sample_counts_nothing_twice(rig: Rig, monkeypatch: pytest.Mo
     assert rig.stats.sizes.count == 9
 
 
+def test_sample_that_is_not_finished_loses_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape may be cancelled."""
+    monkeypatch.setattr(module, "PIECE_ENTRIES", 2)
+    monkeypatch.setattr(module, "PIECE_PULLS", 1)
+    rig.put("T", 7)
+    queue = rig.store.queue("T", 0)
+    rig.pulling.counts = [((queue, f"g{number}"), (1, 100, 1, number)) for number in range(3)]
+    for steps in range(20):
+        unfinished = rig.stats.collecting()
+        for _ in range(steps):
+            next(unfinished, None)
+        unfinished.close()
+    assert (rig.stats.put_total, rig.stats.sizes.count, rig.stats.get_total) == (7, 7, 3)
+    assert rig.stats.pulled(queue, "g2") == 2
+
+
 def test_queue_whose_sample_fails_continues_from_there(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PIECE_ENTRIES", 2)
     rig.put("T", 7)
 
     def short(queue: ConsumeQueue, start: int, end: int) -> Iterator[array[int]]:
-        yield from sizes_of(queue, start, min(end, start + 4))
-        raise StoreBusyError("no open file is left")
+        if start >= 4:
+            raise StoreBusyError("no open file is left")
+        return sizes_of(queue, start, end)
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "sizes_of", short)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
@@ -123,6 +124,8 @@ class BrokerStats:
         """Those of single queues, apart: they are many, and only tools ask for them."""
         self._put = {queue: queue.committed for queue in store.all_queues()}
         self._pulled: dict[tuple[ConsumeQueue, str], int] = {}
+        self._uncounted: deque[tuple[tuple[ConsumeQueue, str], tuple[int, int, int, int]]] = deque()
+        """Taken from the pull path, but not counted yet: passes may overlap, or end before they are done."""
         self.sizes = Histogram(SIZE_BOUNDS)
         """Sizes of the records stored since the start."""
         self._gone: set[str] = set()
@@ -237,40 +240,41 @@ class BrokerStats:
     def _collect_puts(self, grown: Iterable[ConsumeQueue]) -> Iterator[None]:
         for queue in grown:
             yield
-            known, end = self._put, queue.committed
-            start = known.get(queue, 0)
-            if end <= start or queue.deleted:
-                continue
-            known[queue] = end  # take them first: another pass may begin meanwhile
-            number, size = end - start, 0
-            seen = 0
-            try:
-                for sizes in sizes_of(queue, start, end):
-                    seen += len(sizes)
-                    size += sum(sizes)
-                    self.sizes.add_all(sizes)
-                    yield
-            except StoreBusyError:
-                number = seen
-                if known.get(queue) == end:
-                    known[queue] = start + seen  # the next pass counts the others
-                if not seen:
-                    continue
-            topic = queue.topic
-            self.count("TOPIC_PUT_NUMS", topic, number, number)
-            self.count("TOPIC_PUT_SIZE", topic, size, number)
-            self.count("QUEUE_PUT_NUMS", f"{topic}@{queue.queue_id}", number, number)
-            self.count("QUEUE_PUT_SIZE", f"{topic}@{queue.queue_id}", size, number)
-            self.count("BROKER_PUT_NUMS", self._cluster, number, number)
-            if not is_system_topic(topic):
-                self.put_total += number
-                self.count("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, number, number)
+            end = queue.committed
+            while self._count_piece(queue, end):
+                yield
+
+    def _count_piece(self, queue: ConsumeQueue, end: int) -> bool:
+        """Count the next messages of a queue before `end`; returns whether there were any. Each is taken and
+        counted at once: another pass may begin meanwhile, and this one may not be finished."""
+        start = self._put.get(queue, 0)
+        if end <= start or queue.deleted:
+            return False
+        try:
+            sizes = next(sizes_of(queue, start, end), None)
+        except StoreBusyError:
+            return False  # the next pass counts them
+        number, size = end - start, 0
+        if sizes is not None:
+            number, size = len(sizes), sum(sizes)
+            self.sizes.add_all(sizes)
+        self._put[queue] = start + number
+        topic = queue.topic
+        self.count("TOPIC_PUT_NUMS", topic, number, number)
+        self.count("TOPIC_PUT_SIZE", topic, size, number)
+        self.count("QUEUE_PUT_NUMS", f"{topic}@{queue.queue_id}", number, number)
+        self.count("QUEUE_PUT_SIZE", f"{topic}@{queue.queue_id}", size, number)
+        self.count("BROKER_PUT_NUMS", self._cluster, number, number)
+        if not is_system_topic(topic):
+            self.put_total += number
+            self.count("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, number, number)
+        return True
 
     def _collect_gets(self) -> Iterator[None]:
-        counts = self._pulling.take_counts()
-        for at, ((queue, group), (number, size, times, end)) in enumerate(counts, 1):
-            if at % PIECE_PULLS == 0:
-                yield
+        self._uncounted.extend(self._pulling.take_counts())
+        counted = 0
+        while self._uncounted:
+            (queue, group), (number, size, times, end) = self._uncounted.popleft()
             topic = queue.topic
             if (queue, group) in self._pulled or len(self._pulled) < PULLED_MAX:
                 self._pulled[queue, group] = end
@@ -282,6 +286,9 @@ class BrokerStats:
             if not is_system_topic(topic):
                 self.get_total += number
                 self.count("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, number, times)
+            counted += 1
+            if counted % PIECE_PULLS == 0:
+                yield
 
     def _sample(self) -> Iterator[None]:
         now_ms = self._clock.now_ms()
