@@ -76,6 +76,8 @@ SLEEPS: Final[dict[str, int]] = {
     "proxy/test_bad_input.py": 3,
     "proxy/test_members.py": 2,
     "proxy/test_receives.py": 1,
+    "runtime/test_brokers.py": 1,
+    "runtime/test_child.py": 1,
     "runtime/test_interpreter.py": 2,
     "simulation/test_probes.py": 1,
     "simulation/whole/acts.py": 2,

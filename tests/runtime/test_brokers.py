@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import os
 import signal
 import socket
@@ -11,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.client.churn import VirtualLoop
 from tests.support import about, run, until
 
 from sparrowmq import aio
@@ -19,7 +22,7 @@ from sparrowmq.core.message import Message
 from sparrowmq.core.results import SendStatus
 from sparrowmq.core.settings.servers import BrokerSettings, Layer, NameServerSettings, load
 from sparrowmq.runtime.broker_plan import PlannedBroker, plan_brokers
-from sparrowmq.runtime.brokers import BrokerCluster, BrokerProcess, keep
+from sparrowmq.runtime.brokers import SILENT_SECONDS, STOP_SECONDS, BrokerCluster, BrokerProcess, keep
 
 SMALL = {"mappedFileSizeCommitLog": "1048576", "maxHashSlotNum": "1000", "maxIndexNum": "4000"}
 
@@ -147,6 +150,78 @@ def test_a_start_that_fails_again_is_told_and_tried_again_later(tmp_path: Path) 
     assert told[3] == "broker-b runs again at 127.0.0.1:1"
     assert waits == sorted(waits)
     assert len(waits) == 3
+
+
+class Starting:
+    """A child process that says these lines, with so many seconds before each, and is silent then."""
+
+    def __init__(self, *says: tuple[float, str]) -> None:
+        self.pid = 1
+        self.killed = False
+        self.stdin = io.BytesIO()
+        self.stdout = asyncio.StreamReader()
+        self._ended = asyncio.Event()
+        self._saying = asyncio.create_task(self._say(says))
+
+    async def _say(self, says: tuple[tuple[float, str], ...]) -> None:
+        for seconds, text in says:
+            await asyncio.sleep(seconds)
+            self.stdout.feed_data(text.encode() + b"\n")
+
+    def kill(self) -> None:
+        self.killed = True
+        self._ended.set()
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        return -9
+
+
+def start_of(
+    monkeypatch: pytest.MonkeyPatch, root: Path, *says: tuple[float, str]
+) -> tuple[str, bool, float]:
+    """The address or the error of a broker whose child says that, whether it was killed, and the seconds."""
+    children: list[Starting] = []
+
+    async def spawned(*_: object, **__: object) -> Starting:
+        children.append(Starting(*says))
+        return children[0]
+
+    async def main() -> tuple[str, bool, float]:
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", spawned)
+        broker = BrokerProcess(planned(root)[1], "127.0.0.1:1")
+        try:
+            await broker.start()
+            found = broker.address
+        except SparrowError as error:
+            found = str(error)
+        return found, children[0].killed, asyncio.get_running_loop().time()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main())
+
+
+def recovering(number: int) -> str:
+    return json.dumps({"progress": f"recovering: {number} of 40 log files"})
+
+
+LISTENS = json.dumps({"broker": "127.0.0.1:5", "metrics": None, "ports": {}})
+
+
+def test_one_that_recovers_for_hours_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says = [(500.0, recovering(number)) for number in range(40)]
+    found, killed, seconds = start_of(monkeypatch, tmp_path, *says, (500.0, LISTENS))
+    assert (found, killed, seconds) == ("127.0.0.1:5", False, 41 * 500.0)
+
+
+def test_one_that_makes_no_progress_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, killed, seconds = start_of(monkeypatch, tmp_path, (500.0, recovering(3)), (1e6, LISTENS))
+    assert found == (
+        "broker-b did not start: it made no progress for 600 s (last: recovering: 3 of 40 log files); "
+        "see its log"
+    )
+    assert killed
+    assert seconds == 500.0 + SILENT_SECONDS + STOP_SECONDS
 
 
 def test_a_master_and_its_slave_as_processes(tmp_path: Path) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.client.churn import VirtualLoop
 from tests.support import until_sync
 
 from sparrowmq.core.errors import InvalidStateError, SparrowError
-from sparrowmq.runtime.child import ChildServers
+from sparrowmq.runtime.child import ChildServers, tell_progress
 
 
 def settings(path: Path, **more: str) -> dict[str, str]:
@@ -62,6 +66,24 @@ def test_the_childs_error_is_ours(tmp_path: Path) -> None:
     with pytest.raises(SparrowError, match="listenPort=70000"):
         child.start()
     assert child.pid == 0
+
+
+def test_progress_is_told_whenever_it_changes() -> None:
+    told: list[Mapping[str, Any]] = []
+
+    async def main() -> None:
+        begun = asyncio.get_running_loop().time()
+
+        def progress() -> str:
+            return f"recovering: {(asyncio.get_running_loop().time() - begun) // 10:g} of 40 log files"
+
+        telling = asyncio.create_task(tell_progress(progress, told.append))
+        await asyncio.sleep(25)
+        telling.cancel()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
+    assert told == [{"progress": f"recovering: {number} of 40 log files"} for number in range(3)]
 
 
 def test_it_ends_when_its_parent_does(tmp_path: Path) -> None:

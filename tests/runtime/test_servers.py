@@ -114,6 +114,7 @@ def test_probes_are_answered_during_recovery(tmp_path: Path, monkeypatch: pytest
             status, told = await state(servers._port, "/ready")
             assert status == 503
             assert re.fullmatch(r"recovering: 0 of \d+ log files", told["nodes"][0]["reasons"][0])
+            assert servers.progress == told["nodes"][0]["reasons"][0]
             recovery.go.set()
             await starting
         assert (await state(servers._port, "/ready"))[0] == 200

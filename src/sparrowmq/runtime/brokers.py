@@ -25,8 +25,9 @@ from sparrowmq.runtime.broker_plan import PlannedBroker
 from sparrowmq.runtime.process import Beside, on_stop_signals, serve
 from sparrowmq.runtime.servers import Listening, LocalServers
 
-START_SECONDS: Final = 600.0
-"""Seconds that a broker may take to start: after a crash it may have to read a large log."""
+SILENT_SECONDS: Final = 600.0
+"""A broker that starts, and makes no progress for so long, is ended. The whole start may take longer: after
+a crash the broker may have to read a large log."""
 STOP_SECONDS: Final = 30.0
 RESTART_SECONDS: Final = 1.0
 RESTART_SECONDS_MAX: Final = 60.0
@@ -69,7 +70,8 @@ class BrokerProcess:
         assert process.stdin is not None
         try:
             # Not as an argument: all users of the machine can see those, and settings contain secrets.
-            process.stdin.write(json.dumps({"broker": self.texts, "nameserver": None}).encode() + b"\n")
+            request = {"broker": self.texts, "nameserver": None, "progress": True}
+            process.stdin.write(json.dumps(request).encode() + b"\n")
             answer = await self._answer(process)
             if "error" in answer:
                 text = f"{self.name} did not start: {answer['error']}"
@@ -81,16 +83,22 @@ class BrokerProcess:
         self.texts |= answer["ports"]
 
     async def _answer(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
+        """What the child says when it listens or fails; until then it tells of its progress."""
         assert process.stdout is not None
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                line = await process.stdout.readline()
-        except TimeoutError:
-            return {"error": f"it did not listen within {START_SECONDS:g} s; see its log"}
-        if not line:
-            return {"error": f"its process {_end(await process.wait())} before it listened"}
-        found: dict[str, Any] = json.loads(line)
-        return found
+        does = "it starts"
+        while True:
+            try:
+                async with asyncio.timeout(SILENT_SECONDS):
+                    line = await process.stdout.readline()
+            except TimeoutError:
+                text = f"it made no progress for {SILENT_SECONDS:g} s (last: {does}); see its log"
+                return {"error": text}
+            if not line:
+                return {"error": f"its process {_end(await process.wait())} before it listened"}
+            found: dict[str, Any] = json.loads(line)
+            if "progress" not in found:
+                return found
+            does = found["progress"]
 
     async def ended(self) -> str:
         """Wait until the child has ended. Returns how it ended."""

@@ -2,7 +2,8 @@
 
 The child reads its settings from the first line of its standard input, prints one line of JSON when it
 listens, and stops cleanly when its standard input is closed, so it never outlives its parent. It is not in
-the terminal's process group, so Ctrl-C reaches only the parent.
+the terminal's process group, so Ctrl-C reaches only the parent. A parent may ask for lines about the progress
+of the start (`{"progress": "recovering: 3 of 40 log files"}`) before that one.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sparrowmq.core.errors import InvalidStateError, SparrowError
 
@@ -26,6 +27,8 @@ START_SECONDS: Final = 60.0
 """Recovery of a large store after a kill takes long; a normal start takes well under a second."""
 STOP_SECONDS: Final = 30.0
 LINE_BYTES_MAX: Final = 64 * 1024
+PROGRESS_SECONDS: Final = 1.0
+"""How often a child that starts looks whether there is progress to tell."""
 
 
 @dataclass(slots=True)
@@ -152,21 +155,26 @@ def _first_line(process: subprocess.Popen[bytes]) -> bytes:
     return line
 
 
+async def tell_progress(progress: Callable[[], str], tell: Callable[[Mapping[str, Any]], None]) -> None:
+    """Tell what the servers do whenever it changes, until cancelled."""
+    told = ""
+    while True:
+        await asyncio.sleep(PROGRESS_SECONDS)
+        if (now := progress()) != told:
+            told = now
+            tell({"progress": now})
+
+
+def _tell(answer: Mapping[str, Any]) -> None:
+    print(json.dumps(dict(answer)), flush=True)  # noqa: T201 - the parent reads it
+
+
 def _main() -> int:
     from sparrowmq.core.settings.servers import BrokerSettings, Layer, NameServerSettings, load
     from sparrowmq.loops.event_loop import run
     from sparrowmq.runtime.logs import set_levels, set_up_logging
     from sparrowmq.runtime.process import serve
     from sparrowmq.runtime.servers import Listening, LocalServers
-
-    def ready(where: Listening) -> None:
-        told = {
-            "nameserver": where.nameserver,
-            "broker": where.broker,
-            "metrics": where.metrics,
-            "ports": where.ports,
-        }
-        print(json.dumps(told), flush=True)  # noqa: T201 - the parent reads it
 
     async def main() -> None:
         wanted = json.loads(sys.stdin.buffer.readline())
@@ -187,12 +195,22 @@ def _main() -> int:
         set_up_logging(told.log_format)
         set_levels(told.log_level)
         servers = LocalServers(nameserver, broker, any_metrics_port=True, log_levels=set_levels)
+        telling = None
+        if wanted.get("progress"):
+            telling = asyncio.create_task(tell_progress(lambda: servers.progress, _tell))
+
+        def ready(where: Listening) -> None:
+            if telling is not None:
+                telling.cancel()
+            names = ("nameserver", "broker", "metrics", "ports")
+            _tell({name: getattr(where, name) for name in names})
+
         await serve(servers, stop, ready)
 
     try:
         run(main())
     except SparrowError as error:
-        print(json.dumps({"error": str(error)}), flush=True)  # noqa: T201 - the parent reads it
+        _tell({"error": str(error)})
         return 1
     return 0
 

@@ -96,6 +96,11 @@ class LocalServers:
         return self.listening
 
     @property
+    def progress(self) -> str:
+        """What servers that are not ready do or lack, such as `recovering: 3 of 40 log files`."""
+        return "; ".join(reason for one in self._operated() for reason in one.lacks())
+
+    @property
     def listening(self) -> Listening:
         """Addresses of the running servers."""
         return Listening(
