@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -50,9 +51,11 @@ def test_a_child_that_is_killed_is_started_again_and_stops_with_its_keeper(
     said: list[str] = []
     complaints: list[str] = []
     processes: list[asyncio.subprocess.Process] = []
+    requests: list[dict[str, str]] = []
     spawn = company._spawn
 
     async def spawned(companion: Companion, given: dict[str, str]) -> asyncio.subprocess.Process:
+        requests.append(dict(given))
         processes.append(await spawn(companion, given))
         return processes[-1]
 
@@ -71,6 +74,7 @@ def test_a_child_that_is_killed_is_started_again_and_stops_with_its_keeper(
         assert processes[1].returncode is not None
 
     run(main())
+    assert requests[1] == requests[0] | {"listenPort": said[0].split()[1].rpartition(":")[2]}
     assert len(pauses.seconds) == 1 and 0.8 <= pauses.seconds[0] <= 1.2, "1 s, spread by a fifth"
 
 
@@ -132,6 +136,39 @@ def test_one_that_served_is_tried_again_when_it_cannot_start(
     assert 0.8 <= first <= 1.2 and 1.6 <= second <= 2.4, "twice as long after the second failure"
     assert "the coordinator ended with status 0" in complaints[0]
     assert "the coordinator did not start: the database cannot be reached; next try" in complaints[1]
+
+
+def test_one_that_is_started_again_keeps_its_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port of its metrics is any free one if it is taken meanwhile: that is told."""
+    told = {"url": "http://h:7", "first_password": None}
+    answers = iter(
+        [
+            told | {"metrics": f"h:{port}", "ports": company.ports_of("http://h:7", f"h:{port}")}
+            for port in (8, 8, 9)
+        ]
+        + [{"error": "it is enough"}] * 9
+    )
+    requests, complaints = list[dict[str, str]](), list[str]()
+
+    async def spawned(companion: Companion, given: dict[str, str]) -> asyncio.subprocess.Process:
+        requests.append(dict(given))
+        pipe = asyncio.subprocess.PIPE
+        command = (sys.executable, "-c", f"print({json.dumps(json.dumps(next(answers)))})")
+        return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+
+    monkeypatch.setattr(company, "_spawn", spawned)
+
+    async def main() -> None:
+        keeping = keep_child(texts(tmp_path), lambda _: None, complaints.append, sleep=Pauses())
+        task = asyncio.create_task(keeping)
+        await until(lambda: len(complaints) == 5)
+        task.cancel()
+        await asyncio.wait([task])
+
+    run(main())
+    ports = {"listenPort": "7", "metricsPromExporterPort": "8"}
+    assert requests[1:3] == [requests[0] | ports] * 2
+    assert complaints[2] == "the coordinator has its metrics at h:9 now, not h:8"
 
 
 def test_a_child_that_does_not_serve_in_time_is_ended_and_told_of(

@@ -37,6 +37,12 @@ class Companion:
     hint: str
 
 
+def ports_of(address: str, metrics: str | None) -> dict[str, str]:
+    """The ports of a child by setting; with these texts, one that is started again has the same."""
+    found = {"listenPort": address, "metricsPromExporterPort": metrics}
+    return {setting: where.rpartition(":")[2] for setting, where in found.items() if where}
+
+
 def tell_metrics(answer: Mapping[str, Any], say: Callable[[str], None]) -> None:
     """Print the address of a child's operators' port, if it has one."""
     if answer.get("metrics"):
@@ -51,13 +57,13 @@ async def keep_child(
     *,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Keep the child running until cancelled. If it ends, it is restarted, with a growing delay if it ends
-    soon.
+    """Keep the child running until cancelled. If it ends, it is restarted with the same ports, with a growing
+    delay if it ends soon.
 
     `texts` are its settings by name; `introduce` gets its first line once. If it cannot start at all, that is
     reported once; if it served before, it is retried, because what it needs may become available again.
     """
-    loop, served = asyncio.get_running_loop(), False
+    loop, served, metrics, texts = asyncio.get_running_loop(), False, None, dict(texts)
     delays = Backoff(RESTART_SECONDS, RESTART_SECONDS_MAX).delays()
     while True:
         process, began = await _spawn(companion, texts), loop.time()
@@ -68,7 +74,12 @@ async def keep_child(
             else:
                 if not served:
                     introduce(answer)
-                served = True
+                elif answer.get("metrics") != metrics:
+                    complain(
+                        f"the {companion.name} has its metrics at {answer['metrics']} now, not {metrics}"
+                    )
+                served, metrics = True, answer.get("metrics")
+                texts |= answer.get("ports", {})
                 status = await process.wait()
                 trouble = f"the {companion.name} ended with status {status}; the broker keeps running"
         finally:

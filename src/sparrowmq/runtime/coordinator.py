@@ -151,7 +151,12 @@ async def _serve(
         settings,
         stop,
         lambda started, metrics: tell(
-            {"url": started.url, "first_password": started.first_password, "metrics": metrics}
+            {
+                "url": started.url,
+                "first_password": started.first_password,
+                "metrics": metrics,
+                "ports": company.ports_of(started.url, metrics),
+            }
         ),
         beside=True,
     )

@@ -160,7 +160,9 @@ async def _serve(
     await serve_proxy(
         settings,
         stop,
-        lambda address, metrics: tell({"address": address, "metrics": metrics}),
+        lambda address, metrics: tell(
+            {"address": address, "metrics": metrics, "ports": company.ports_of(address, metrics)}
+        ),
         beside=settings.processes == 1,  # several have the ports that follow the first, and nobody is told
     )
 
