@@ -14,6 +14,7 @@ from tests.client import consuming, fake, pulling
 from tests.client.fake import FakeCluster, answer, fake_cluster
 from tests.support import about, run, until
 
+from sparrowmq.client.base.hooks import PullLoopContext, PullLoopHook
 from sparrowmq.client.consumer import min_age
 from sparrowmq.client.consumer.process_queue import Limits, ProcessQueue
 from sparrowmq.client.pull.pull_consumer import PullConsumer
@@ -192,6 +193,36 @@ def test_revoked_queue_with_too_young_messages_skips_none_of_them(
         assert not cluster.broker.offsets.get(("g", "T", 0))
 
     flow(test)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hooks_see_the_pull_of_a_queue_that_is_given_up_meanwhile(kind: str) -> None:
+    told: list[PullLoopContext] = []
+
+    class Watching(PullLoopHook):
+        def after_pull(self, context: PullLoopContext) -> None:
+            if context.queue.topic == "T":
+                told.append(context)
+
+    async def test(cluster: FakeCluster) -> None:
+        go_on, asked = asyncio.Event(), asyncio.Event()
+
+        async def handle(conn: Connection, command: Command) -> Any:
+            if command.ext["topic"] == "T":
+                asked.set()
+                await go_on.wait()
+            return await cluster.broker.pull(conn, command)
+
+        cluster.broker.on[CODES[kind]] = handle
+        async with reader(kind, cluster, hooks=[Watching()]) as one:
+            await until(asked.is_set)
+            (held,), (pull,) = one.held, one.pulls
+            held.leave()
+            go_on.set()
+            await asyncio.wait([pull], timeout=20)
+            assert [(context.messages, context.error) for context in told] == [(0, None)]
+
+    flow(test, 10)
 
 
 @pytest.mark.parametrize("kind", KINDS)

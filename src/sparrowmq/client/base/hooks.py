@@ -222,7 +222,9 @@ class PullLoopHook(Hook):
     __slots__ = ()
 
     def after_pull(self, context: PullLoopContext) -> None:
-        """Called after a pull, also if it found nothing or failed."""
+        """Called after a pull, also if it found nothing, failed, or its queue was given up meanwhile; not if
+        the client closes meanwhile.
+        """
 
 
 @dataclass(slots=True, kw_only=True)

@@ -175,8 +175,9 @@ class PullLoop(Generic[M]):
             try:
                 answer = await self._pull(process_queue, broker_id)
                 took = monotonic() - start
-                if process_queue.leaving:
-                    return  # given up, or a seek happened in the meantime (client:E-31)
+                if process_queue.leaving:  # given up, or a seek happened in the meantime (client:E-31)
+                    self._tell(process_queue, took, waited)
+                    return
                 broker_id = answer.suggested_broker_id
                 count = await self._take(process_queue, answer, start)
             except SparrowError as error:
