@@ -203,10 +203,14 @@ def test_failed_pops_and_acknowledgements_have_their_error(meters: Meters) -> No
     receipt = Receipt(0, 0, 0, 0, "0", "b", 0)
     error = mq.RequestTimeoutError("x")
     queue = mq.MessageQueue("T", "b", -1)
-    meters.hook.after_pop(PopContext(group="g", queue=queue, seconds=1.0, invisible=30.0, error=error))
+    meters.hook.after_pop(
+        PopContext(group="g", queue=queue, seconds=1.0, invisible=30.0, held_up=2.5, error=error)
+    )
     meters.hook.after_settle(SettleContext(group="g", topic="T", receipt=receipt, seconds=1.0, error=error))
     assert meters.by_error(OPERATION) == {"RequestTimeoutError": 1}
     assert meters.by_error(SETTLED) == {"RequestTimeoutError": 1}
+    (held_up,) = meters.points(HELD_UP)
+    assert held_up.value == 2.5
 
 
 def test_messages_are_invisible_until_their_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

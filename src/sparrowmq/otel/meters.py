@@ -66,7 +66,7 @@ class MeterHook(SendHook, PullLoopHook, PopHook, ConsumeHook):
         self._held_up = meter.create_counter(
             "sparrowmq.client.pull.held_up",
             unit="s",
-            description="Time that pull loops waited because handlers had enough messages.",
+            description="Time that loops of pulls and POPs waited because handlers had enough messages.",
         )
         self._sending = meter.create_up_down_counter(
             "sparrowmq.client.messages.sending",
@@ -121,6 +121,7 @@ class MeterHook(SendHook, PullLoopHook, PopHook, ConsumeHook):
         place = _of_group(context.queue.topic, "receive", context.group)
         self._operations.record(context.seconds, place | _error(context.error))
         self._pulled.add(len(context.receipts), place)
+        self._held_up.add(context.held_up, place)
         self._invisible.popped(context)
 
     def after_settle(self, context: SettleContext) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -110,6 +111,39 @@ def test_members_share_all_queues(cluster: LocalCluster, topic: str) -> None:
         assert seen["a"] and seen["b"]
 
     run(main())
+
+
+def test_hooks_see_how_long_handlers_held_up_a_pop(cluster: LocalCluster, topic: str) -> None:
+    send(cluster, topic, *(b"%d" % number for number in range(8)))
+    found: list[float] = []
+
+    class Watching(mq.PopHook):
+        def after_pop(self, context: mq.PopContext) -> None:
+            if context.receipts:
+                found.append(context.held_up)
+
+    async def main() -> float:
+        seen: list[bytes] = []
+        go_on = asyncio.Event()
+
+        async def handle(message: mq.ReceivedMessage) -> None:
+            seen.append(message.body)
+            await go_on.wait()
+
+        few: dict[str, Any] = {"pop_batch": 1, "pop_unfinished_max": 1, "threads": 1, "hooks": [Watching()]}
+        consumer = aio.PushConsumer(f"{topic}_g", settings=settings(cluster, **few))
+        consumer.subscribe(topic, handler=handle)
+        async with consumer:
+            await until(lambda: len(found) == 2)
+            since = monotonic()
+            await until(lambda: seen and monotonic() > since)
+            held_up = monotonic() - since
+            go_on.set()
+            await until(lambda: len(seen) == 8)
+        return held_up
+
+    held_up = run(main())
+    assert found[2] >= held_up > 0
 
 
 def test_failed_message_comes_again_after_the_handlers_delay(cluster: LocalCluster, topic: str) -> None:

@@ -231,14 +231,17 @@ class PullLoopHook(Hook):
 class PopContext:
     """One POP of a push or simple consumer. `queue` has the id -1 for all queues of a broker.
 
-    `seconds` is the time until the broker answered, with that for which it held the request. The messages of
-    `receipts` are hidden from others for `invisible` seconds.
+    `seconds` is the time until the broker answered, with that for which it held the request. `held_up` is how
+    long the loop of a push consumer had waited before it, because handlers have enough messages; 0 for a
+    simple consumer, whose caller decides when it receives. The messages of `receipts` are hidden from others
+    for `invisible` seconds.
     """
 
     group: str
     queue: MessageQueue
     seconds: float
     invisible: float
+    held_up: float = 0.0
     receipts: Sequence[Receipt] = ()
     error: Exception | None = None
 
@@ -263,7 +266,7 @@ class PopHook(Hook):
     __slots__ = ()
 
     def after_pop(self, context: PopContext) -> None:
-        """Called after a POP, also if it found nothing or failed."""
+        """Called after a POP, also if it found nothing or failed; not if the client closes meanwhile."""
 
     def after_settle(self, context: SettleContext) -> None:
         """Called after an acknowledgement or a change of the invisible time, also if it failed."""

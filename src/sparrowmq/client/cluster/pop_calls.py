@@ -105,9 +105,10 @@ class PopCalls:
         wait: float,
         from_first: bool,
         queue_id: int = ALL_QUEUES,
+        held_up: float = 0.0,
     ) -> list[PoppedMessage]:
         """Messages of all queues of a topic at one broker, or of one; empty if none arrived within `wait`
-        seconds.
+        seconds. Hooks are told how long the caller was `held_up` before.
         """
         header = PopMessageRequest(
             consumer_group=self._group,
@@ -131,6 +132,7 @@ class PopCalls:
                     queue=MessageQueue(topic, broker_name, queue_id),
                     seconds=monotonic() - began,
                     invisible=invisible,
+                    held_up=held_up,
                     receipts=[message.receipt for message in found],
                     error=error,
                 )

@@ -144,7 +144,8 @@ class PoppedQueues:
 
     async def _run(self, source: PopSource) -> None:
         """Receive until the queue is given up."""
-        settings, sleep = self._settings, self._instance.sleep
+        settings, sleep, monotonic = self._settings, self._instance.sleep, self._instance.clock.monotonic
+        ready = monotonic()  # what passes until it asks is the time for which it was held up
         while not source.is_ending:
             if self._puller.paused or self._puller.dynamic.is_paused(source.queue):
                 await sleep(PAUSED_SECONDS)
@@ -153,14 +154,15 @@ class PoppedQueues:
             if source.is_ending:
                 return
             try:
-                await self._receive(source)
+                await self._receive(source, monotonic() - ready)
             except SparrowError as error:
                 await sleep(await self._failed(source, error))
-                continue
-            if interval := self._puller.dynamic.pull(source.queue.topic).interval:
-                await sleep(interval)
+            else:
+                if interval := self._puller.dynamic.pull(source.queue.topic).interval:
+                    await sleep(interval)
+            ready = monotonic()
 
-    async def _receive(self, source: PopSource) -> None:
+    async def _receive(self, source: PopSource, held_up: float) -> None:
         """One POP, and the messages of its answer to their handlers."""
         queue, instance, settings = source.queue, self._instance, self._settings
         subscription = self._puller.subscription(queue.topic)
@@ -180,6 +182,7 @@ class PoppedQueues:
             wait=settings.pull_hold,
             from_first=settings.consume_from != "last",
             queue_id=queue.queue_id,
+            held_up=held_up,
         )
         self._puller.answered()
         source.last_pop_ms = instance.clock.now_ms()
