@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from urllib.parse import quote
 
+from sqlalchemy import insert
 from tests.console.furnished import ODD
 from tests.console.site import Reader, Site, site
 from tests.console.test_pages import read
@@ -15,6 +16,7 @@ import sparrowmq as mq
 from sparrowmq.broker.server import Broker
 from sparrowmq.coordinator.api.told.servers import registered
 from sparrowmq.coordinator.cluster.explorer import BrokerNow, Servers, behind_masters
+from sparrowmq.coordinator.database.tables import broker_seen
 from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.testing import LocalCluster
 from sparrowmq.testing.cluster import SMALL_LOG_BYTES
@@ -77,6 +79,21 @@ def test_brokers_known_only_to_other_name_servers_are_named() -> None:
     mine = mq.NameServerStatus("n", frozenset(), {"b": {0: "1:1"}, "z": {0: "9:9"}})
     found = {one["address"]: (one["broker"], one["listed"]) for one in registered(mine, known)}
     assert found == {"1:1": ("b", True), "1:2": ("b", False), "9:9": ("z", True)}
+
+
+def test_lost_broker_is_shown_with_its_error_and_forgotten(console: Site, admin: Reader) -> None:
+    """A broker that the service broker-check knows, and no name server lists any more."""
+    database, address = console.coordinator._database, "127.0.0.1:9"
+    assert database is not None
+    values = {"broker": "lost", "broker_id": 1, "cluster": "c", "address": address, "last_seen": 1}
+    with database.write() as connection:
+        connection.execute(insert(broker_seen).values(**values, error="away since noon"))
+    page = admin.page("/brokers")
+    read(page)
+    part = page.part("brokers")
+    assert f"lost does not respond c slave 1 {address}" in part and "away since noon" in part
+    assert admin.change(f"/brokers/{quote(address, safe='')}/forget", typed=address).status == 303
+    assert "away since noon" not in admin.page("/brokers").part("brokers")
 
 
 def test_drain_shows_what_is_left_and_who_started_it(empty_database: Path, tmp_path: Path) -> None:

@@ -120,8 +120,9 @@ def _lost(one: Mapping[str, Any]) -> dict[str, Any]:
     """A known broker that no name server lists now."""
     return {
         "broker": one["broker"],
-        "broker_id": one["broker_id"],
-        "role": role_of(one["broker_id"]),
+        "cluster": one["cluster"],
+        "broker_id": one["id"],
+        "role": role_of(one["id"]),
         "address": one["address"],
         "state": "silent",
         "error": one["error"],
