@@ -11,6 +11,7 @@ from sparrowmq.client.admin.types import BrokerStatus
 from sparrowmq.coordinator.cluster import explorer as explorers
 from sparrowmq.coordinator.cluster.explorer import Lagging, asked, broker_now, lagging, rate_of
 from sparrowmq.coordinator.cluster.view import GroupPosition
+from sparrowmq.coordinator.upkeep.landscape import Landscape
 from sparrowmq.core.errors import (
     BrokerError,
     ClientError,
@@ -86,6 +87,22 @@ def test_server_errors_have_their_status(error: Exception, status: int) -> None:
 def test_silent_brokers_time_out() -> None:
     with pytest.raises(RefusedError, check=about(status=503, limit=0.01)):
         run(asked(asyncio.sleep(60), 0.01))
+
+
+def test_topic_is_unknown_and_not_missing_while_a_broker_does_not_answer() -> None:
+    async def work() -> None:
+        survey = MadeUpSurvey()
+        for failed, status, says in (
+            ({}, 404, "no broker has the topic 'T'"),
+            ({"b": "no answer"}, 503, "did not answer: b"),
+        ):
+            survey.land = Landscape(failed=failed)
+            found = explorer(survey, MadeUpAdmin())
+            with pytest.raises(RefusedError, match=says, check=about(status=status)):
+                await found.known_topic("T")
+            await found.close()
+
+    run(work())
 
 
 def test_slow_query_returns_the_previous_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,9 +185,7 @@ async def show_topic(topic: str, who: Who) -> Answer:
     by broker.
     """
     who.need(RoleRight.READ)
-    configs = await explorer(who).topic(topic)
-    if configs is None:
-        raise RefusedError(f"no broker has the topic {topic[:255]!r}; list all to see them", status=404)
+    configs = await explorer(who).known_topic(topic)
     admin = await explorer(who).admin()
     queues = await told(who, "queues", topic, lambda: admin.topics.status(topic))
     return {

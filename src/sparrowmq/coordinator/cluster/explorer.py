@@ -61,6 +61,8 @@ EXPORT_WAIT_SECONDS: Final = 2.0
 """How long another export waits: the one before it may have reached its reader but not ended yet."""
 SHARED_MAX: Final = 200
 """Maximum number of kept results of queries about single things."""
+SILENT_NAMED: Final = 5
+"""Brokers that an error names."""
 ASK_SECONDS: Final = 10.0
 """Timeout of a query about one thing."""
 
@@ -222,6 +224,22 @@ class Explorer:
         if found is None:
             found = (await _recent(self._tables, MISS_SECONDS, "the topics of all brokers")).topics.get(name)
         return found
+
+    async def known_topic(self, name: str) -> Mapping[str, TopicConfig]:
+        """A topic's configuration by broker. Raises `RefusedError`: 404 if no broker has it, 503 if a broker
+        that may have it did not answer.
+        """
+        found = await self.topic(name)
+        if found is not None:
+            return found
+        silent = sorted((await self.tables()).land.failed)
+        if silent:
+            text = (
+                f"no broker that answered has the topic {name[:255]!r}, and {len(silent)} did not answer: "
+                f"{', '.join(silent[:SILENT_NAMED])}; try again"
+            )
+            raise RefusedError(text, status=503, what="topic", value=name)
+        raise RefusedError(f"no broker has the topic {name[:255]!r}; list all to see them", status=404)
 
     async def disks(self) -> Disks:
         """Every broker's log, disk and retention rules."""

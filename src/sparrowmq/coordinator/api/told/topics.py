@@ -38,7 +38,7 @@ async def topic_retention(topic: str, who: Who) -> Answer:
     """
     who.need(RoleRight.READ)
     explores = explorer(who)
-    brokers = await known_topic(explores, topic)
+    brokers = sorted(await explores.known_topic(topic))
 
     async def look() -> list[topic_facts.TopicKept]:
         return await _kept(explores, who, topic, brokers)
@@ -86,7 +86,7 @@ async def topic_use(topic: str, who: Who) -> Answer:
 
 async def senders(explores: Explorer, topic: str) -> Sequence[topic_facts.TopicSender]:
     """The last senders of a topic. Raises `RefusedError`."""
-    brokers = await known_topic(explores, topic)
+    brokers = sorted(await explores.known_topic(topic))
 
     async def look() -> Sequence[topic_facts.TopicSender]:
         admin, reader = await explores.admin(), await explores.reader()
@@ -95,14 +95,6 @@ async def senders(explores: Explorer, topic: str) -> Sequence[topic_facts.TopicS
             return await asked(topic_facts.last_senders(admin, reader, queues, brokers), SECONDS)
 
     return await explores.one_of("senders", topic, look, FRESH_SECONDS)
-
-
-async def known_topic(explores: Explorer, topic: str) -> Sequence[str]:
-    """The masters that have a topic. Raises `RefusedError` (404)."""
-    configs = await explores.topic(topic)
-    if configs is None:
-        raise RefusedError(f"no broker has the topic {topic[:255]!r}; list all to see them", status=404)
-    return sorted(configs)
 
 
 async def _kept(
