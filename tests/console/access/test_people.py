@@ -96,6 +96,8 @@ def test_changing_the_own_password_needs_the_old_one(console: Site, admin: Reade
     assert PASSWORD not in wrong.text and "not this one" not in wrong.text
     assert reader.change("/me/password", {"old": password, "new": PASSWORD}).status == 303
     assert reader.get("/").status == 303, "it ended the session"
+    (entry,) = json.loads(console.call("GET", "/audit?actor=carol&action=person.edit").text)
+    assert (entry["object"], entry["reason"]) == ("carol", "agreed"), "the reason of the form is kept"
     console.reader("carol", PASSWORD)
     assert admin.change("/people/carol/delete", typed="carol").status == 303
 

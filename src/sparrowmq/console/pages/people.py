@@ -280,7 +280,8 @@ async def _own_password_fields(visit: Visit) -> Sequence[Field]:
 
 
 async def _own_password(visit: Visit, given: Mapping[str, str], reason: str) -> str:
-    body = PasswordChange(old=given.get("old", "")[:1000], new=given.get("new", "")[:1000])
+    old, new = (given.get(name, "")[:1000] for name in ("old", "new"))
+    body = PasswordChange(old=old, new=new, reason=reason)
     await visit.call(people.change_password, body, visit.request, visit.caller)
     return "saved"
 

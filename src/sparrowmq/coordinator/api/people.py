@@ -43,7 +43,7 @@ class PersonChange(Reason):
     password: str | None = Field(default=None, max_length=1000)
 
 
-class PasswordChange(RequestBody):
+class PasswordChange(Reason):
     """A change of the caller's own password."""
 
     old: str = Field(max_length=1000)
@@ -123,7 +123,8 @@ def change_password(body: PasswordChange, request: Request, who: Who) -> Answer:
         raise RefusedError("the old password is wrong", status=401)
     change = PersonUpdate(password_hash=_hashed(who.context, body.new))
     who.change(
-        "own password", lambda connection, actor: people.edit(connection, who.person.name, change, actor)
+        body.reason or "own password",
+        lambda connection, actor: people.edit(connection, who.person.name, change, actor),
     )
     return {}
 
