@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -20,6 +21,8 @@ from sparrowmq.core.outside import cell
 Row = Mapping[str, Any]
 PAGE_ROWS: Final = 50
 SEARCH_CHARS_MAX: Final = 200
+CHOICES_MAX: Final = 200
+"""Maximum number of values that a filter offers; the search finds the rows with others."""
 NUMBERS: Final = frozenset({"number", "bytes", "rate", "span"})
 
 
@@ -131,9 +134,9 @@ def make_table(
     asked = query.get(f"{name}.sort", "")
     order = asked if asked.lstrip("-") in keys and not asked.startswith("--") else sort
     filters = [one.key for one in columns if one.filtered]
-    choices = {key: sorted({text_of(row.get(key)) for row in rows}) for key in filters}
     picked = {key: query[f"{name}.is.{key}"] for key in filters if query.get(f"{name}.is.{key}")}
-    matching = [row for row in rows if _matches(row, columns, search, picked)]
+    choices = {key: _choices(rows, key, picked.get(key, "")) for key in filters}
+    matching = _matching(rows, columns, search, picked)
     if order:
         matching = in_order(matching, order)
     pages = max(1, -(-len(matching) // PAGE_ROWS))
@@ -154,8 +157,18 @@ def in_order(rows: Sequence[Row], order: str) -> list[Row]:
     return [*sorted(known, key=lambda row: _rank(row[key]), reverse=order.startswith("-")), *unknown]
 
 
+def _choices(rows: Sequence[Row], key: str, picked: str) -> list[str]:
+    """The values of a column that its filter offers: the first ones, and the one that is picked."""
+    found = {text_of(row.get(key)) for row in rows}
+    if len(found) <= CHOICES_MAX:
+        return sorted(found)
+    return sorted({*nsmallest(CHOICES_MAX, found), *({picked} & found)})
+
+
 def text_of(value: Any) -> str:
     """A value as searches and filters see it. Pure."""
+    if type(value) is str:
+        return value
     if value is None:
         return ""
     if isinstance(value, list | tuple):
@@ -181,18 +194,28 @@ def _cell(column: Column, value: Any, words: Words) -> str:
     return cell(text_of(value))
 
 
-def _matches(row: Row, columns: Sequence[Column], search: str, picked: Mapping[str, str]) -> bool:
-    if any(text_of(row.get(key)) != value for key, value in picked.items()):
-        return False
+def _matching(
+    rows: Sequence[Row], columns: Sequence[Column], search: str, picked: Mapping[str, str]
+) -> Sequence[Row]:
+    """The rows with the picked values that have each word of the search in some column."""
+    for key, value in picked.items():
+        rows = [row for row in rows if text_of(row.get(key)) == value]
     wanted = search.casefold().split()
     if not wanted:
-        return True
-    text = "\n".join(text_of(row.get(one.key)) for one in columns if one.kind != "time").casefold()
-    return all(one in text for one in wanted)
+        return rows
+    keys = [one.key for one in columns if one.kind != "time"]
+
+    def has_all(row: Row) -> bool:
+        text = "\n".join([text_of(row.get(key)) for key in keys]).casefold()
+        return all(one in text for one in wanted)
+
+    return [row for row in rows if has_all(row)]
 
 
 def _rank(value: Any) -> tuple[int, Any]:
     """Numbers before texts, so that a column with both has an order."""
+    if type(value) is str:
+        return 1, value.casefold()
     if isinstance(value, bool | int | float):
         return 0, value
     return 1, text_of(value).casefold()

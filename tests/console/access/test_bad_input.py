@@ -213,6 +213,35 @@ def test_five_thousand_members_are_split_into_pages_of_fifty(
     assert "10.0.0.1@04999" in last.part("members")
 
 
+@pytest.mark.parametrize(
+    ("query", "first", "pages"),
+    [
+        ("", "T00000", "page 1 of 2000"),
+        ("topics.page=2000", "T99950", "page 2000 of 2000"),
+        ("topics.q=T99&topics.sort=-topic", "T99999", "page 1 of 20"),
+        ("topics.is.type=FIFO&topics.sort=-queues&topics.page=2", "T", "page 2 of 1000"),
+        ("topics.is.brokers=broker-99999", "T99999", "1 of 100"),
+    ],
+)
+def test_one_hundred_thousand_topics_are_split_into_pages_of_fifty(
+    admin: Reader, monkeypatch: pytest.MonkeyPatch, query: str, first: str, pages: str
+) -> None:
+    rows = [
+        {"topic": f"T{number:05}", "kind": "normal", "type": ("NORMAL", "FIFO")[number % 2], "perm": 6,
+         "queues": number % 64, "brokers": [f"broker-{number}"]}
+        for number in range(100_000)
+    ]  # fmt: skip
+
+    async def listed(who: Any, system: bool = False) -> dict[str, Any]:
+        return {"looked_ms": 1, "topics": rows, "failed": {}}
+
+    monkeypatch.setattr(cluster, "list_topics", listed)
+    page = admin.page(f"/topics?{query}")
+    found = page.text.count('<td class="text"><a href="/topics/T')
+    assert 1 <= found <= 50 and len(page.text) < 150_000, "so many rows and bytes, however many topics"
+    assert f">{first}" in page.text and pages in page.part("topics").replace(",", "")
+
+
 @pytest.mark.parametrize("script", NAMES)
 def test_names_in_any_script_are_found_and_shown(
     console: Site, admin: Reader, cluster: LocalCluster, script: str

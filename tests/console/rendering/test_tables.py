@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.console.tables import PAGE_ROWS, Column, Table, TableQuery, as_csv, in_order, make_table
+from sparrowmq.console.tables import (
+    CHOICES_MAX,
+    PAGE_ROWS,
+    Column,
+    Table,
+    TableQuery,
+    as_csv,
+    in_order,
+    make_table,
+)
 from sparrowmq.console.texts import words
 
 COLUMNS = (
@@ -55,6 +64,17 @@ def names(found: Table) -> list[str]:
 )
 def test_address_selects_rows_and_order(query: dict[str, str], expected: list[str]) -> None:
     assert names(table(**query)) == expected
+
+
+def test_filter_offers_a_bounded_number_of_values_and_the_picked_one() -> None:
+    rows = [{"name": f"n{number:05}"} for number in range(CHOICES_MAX + 50)]
+    assert len(table(rows[:CHOICES_MAX]).choices["name"]) == CHOICES_MAX
+    first = table(rows).choices["name"]
+    assert (len(first), first[0], first[-1]) == (CHOICES_MAX, "n00000", f"n{CHOICES_MAX - 1:05}")
+    last = rows[-1]["name"]
+    found = table(rows, **{"t__is.name": last})
+    assert names(found) == [last] and found.choices["name"] == [*first, last]
+    assert table(rows, **{"t__is.name": "nothing"}).choices["name"] == first
 
 
 def test_unknown_values_are_sorted_last_in_both_directions() -> None:
