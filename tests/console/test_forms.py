@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from html import unescape
@@ -16,6 +17,8 @@ from tests.support import until_sync
 
 import sparrowmq as mq
 from sparrowmq.cli.coordinator.mcp_tools import FORMS as PLANNED
+from sparrowmq.console import visits
+from sparrowmq.coordinator.api import cluster
 from sparrowmq.coordinator.records import findings
 from sparrowmq.coordinator.records.findings import Finding, Repair
 from sparrowmq.testing import LocalCluster
@@ -161,6 +164,23 @@ def test_broker_refusal_is_shown_and_audited(console: Site, admin: Reader) -> No
     assert answer.status in (422, 502) and "no blank" in answer.words
     noted = [one["action"] for one in entries(console, object="no%20blank")]
     assert noted == ["topic.create.failed", "topic.create"]
+
+
+def test_form_that_gets_no_answer_in_time_does_nothing_and_keeps_the_input(
+    admin: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    csrf = admin.page("/new/topic").hidden("csrf")
+    monkeypatch.setattr(visits, "SEARCH_SECONDS", 0.05)
+    monkeypatch.setattr(cluster, "list_topics", never)
+    fields = {"topic": "Silent", "queues": "3", "perm": "6", "reason": "kept"}
+    fields |= {"csrf": csrf, "stamp": "Silent"}
+    for step in ("look", "do"):
+        answer = admin.post("/new/topic", fields | {"step": step})
+        assert answer.status == 503 and "No answer within 0.05 seconds; nothing was done" in answer.words
+        assert 'value="Silent"' in answer.text and answer.hidden("reason") == "kept"
 
 
 def test_invalid_numbers_are_refused_and_the_input_is_kept(admin: Reader) -> None:

@@ -220,7 +220,7 @@ class Desk:
             if given.get("step") != "do":
                 return await self._ask(visit, form, given, look=True)
             try:
-                preview = await form.preview(visit, given)
+                preview = await visit.within(form.preview(visit, given))
                 if given.get("stamp", "") != preview.stamp:
                     raise RefusedError(visit.words("form.changed"), status=409)
                 if form.typed is not None and given.get("typed", "") != form.typed(visit):
@@ -283,13 +283,13 @@ class Desk:
         error: Exception | None = None,
     ) -> Response:
         """The form with the values entered so far, and the preview."""
-        fields = await form.fields(visit)
+        fields = await visit.within(form.fields(visit))
         preview: Preview | None = None
         hidden = {one.name for one in fields if one.kind == "password"}
         typed = {one.name: "" if one.name in hidden else given.get(one.name, one.value) for one in fields}
         if look or not form.looks_first:
             try:
-                preview = await form.preview(visit, given if look else typed)
+                preview = await visit.within(form.preview(visit, given if look else typed))
             except (SparrowError, ValueError) as problem:
                 error = error or problem
         values = {

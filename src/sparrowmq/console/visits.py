@@ -21,7 +21,7 @@ from sparrowmq.console.tables import Column, Row, Table, TableQuery, make_table
 from sparrowmq.console.texts import Words
 from sparrowmq.coordinator.api.shared import ApiCaller
 from sparrowmq.coordinator.users.roles import RoleRight, allowed
-from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.errors import RefusedError, SparrowError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +29,7 @@ Values = dict[str, Any]
 PART_SECONDS: Final = 2.5
 """Time limit of a part; longer than the API's limit for a query of the whole cluster."""
 SEARCH_SECONDS: Final = 20.0
-"""Time limit of a part that searches brokers on the reader's request."""
+"""Time limit of a part that searches brokers on the reader's request, and of what a form has to know."""
 ROWS_AT_ONCE: Final = 300
 PASSWORDS: Final = frozenset({"old", "new", "password"})
 """The names of fields for passwords; no other field has one of them."""
@@ -63,6 +63,15 @@ class Visit:
     async def call(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """The result of a function of the API that reads the database: called on a thread."""
         return await run_in_threadpool(function, *args, **named)
+
+    async def within(self, asked: Awaitable[T]) -> T:
+        """What a form has to know, in time. Raises `RefusedError` (503)."""
+        try:
+            async with asyncio.timeout(SEARCH_SECONDS):
+                return await asked
+        except TimeoutError:
+            text = self.words("form.late", seconds=f"{SEARCH_SECONDS:g}")
+            raise RefusedError(text, status=503) from None
 
     async def once(self, key: str, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of `ask()`, called once for all parts of the page that currently need it."""
