@@ -50,11 +50,16 @@ def replicated(path: Path, brokers: MadeUpBrokers) -> Iterator[Site]:
 def elect(found: Site, brokers: MadeUpBrokers) -> None:
     """Have the coordinator elect the master, until `a` is it and `b` is in sync."""
     assert found.admin.change(f"{GROUP_PAGE}/manage").status == 303
+    in_sync(found, brokers)
+
+
+def in_sync(found: Site, brokers: MadeUpBrokers) -> None:
+    """Wait until the first master is elected, and have `b` follow it in sync."""
     until_sync(lambda: brokers.states["c"].epoch == 1)
     brokers.change("a", wanted=["a", "b"], slaves=[SlaveState("b", 100, 0, "store-b")], is_sync=True)
 
-    def in_sync() -> bool:
+    def is_told() -> bool:
         words = found.admin.page(GROUP_PAGE).part("replica-group")
         return "and a copy in sync" in words and "a, b" in words
 
-    until_sync(in_sync)
+    until_sync(is_told)
