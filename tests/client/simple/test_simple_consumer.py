@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, cast
 
 import pytest
-from tests.support import about, run, until
+from tests.support import about, run, until, until_sync
 
 import sparrowmq as mq
 from sparrowmq import aio
@@ -277,6 +277,25 @@ def test_iteration_works_without_asyncio(cluster: LocalCluster, topic: str) -> N
                 break
     assert sorted(found) == [b"1", b"2", b"3"]
     assert consumer.state is mq.State.CLOSED
+
+
+def test_loop_holds_no_message_but_the_one_in_hand(cluster: LocalCluster, topic: str) -> None:
+    """Others would be handed out after their time, when another member has them."""
+    send(cluster, topic, b"1", b"2", b"3")
+    group = f"{topic}_g"
+    with (
+        mq.SimpleConsumer(group, namesrv=cluster.namesrv) as consumer,
+        mq.SimpleConsumer(group, namesrv=cluster.namesrv) as other,
+    ):
+        consumer.subscribe(topic)
+        other.subscribe(topic)
+        found = {next(iter(consumer)).body}
+
+        def all_found() -> bool:
+            found.update(message.body for message in other.receive(wait=0.0))
+            return len(found) == 3
+
+        until_sync(all_found)
 
 
 def test_topic_that_is_missing_does_not_hold_up_the_others(

@@ -40,8 +40,8 @@ log = logging.getLogger("sparrowmq.client")
 INVISIBLE_MAX: Final = 3 * 86_400.0
 """Seconds; the default limit of brokers (`timerMaxDelaySec`)."""
 WAIT_MAX: Final = 60.0
-ITERATED_MESSAGES: Final = 16
-"""How many messages `async for` receives at once."""
+USUAL_MESSAGES: Final = 16
+"""How many messages `receive` gets at most."""
 
 Source = tuple[SubscriptionData, str, str]
 """Subscription, broker name and address of one broker to receive from."""
@@ -148,7 +148,7 @@ class SimpleConsumer(ClientObject):
     # Receiving
 
     async def receive(
-        self, max_messages: int = ITERATED_MESSAGES, *, invisible: float = 30.0, wait: float = 15.0
+        self, max_messages: int = USUAL_MESSAGES, *, invisible: float = 30.0, wait: float = 15.0
     ) -> list[PoppedMessage]:
         """Up to `max_messages` (1 to 32) messages, each hidden from other members for `invisible` seconds.
 
@@ -185,10 +185,12 @@ class SimpleConsumer(ClientObject):
                 return []
 
     async def __aiter__(self) -> AsyncIterator[PoppedMessage]:
-        """Receive messages without end. Each is hidden for 30 seconds; acknowledge it within that time."""
+        """Receive messages one at a time, without end. Each is hidden for 30 seconds; acknowledge it within
+        that time. `receive` gets several at once, which is faster if they take little time.
+        """
         while self.state is State.RUNNING:
             try:
-                found = await self.receive()
+                found = await self.receive(1)
             except SparrowError:
                 if self.state is not State.RUNNING:
                     return

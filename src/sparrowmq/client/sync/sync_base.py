@@ -417,10 +417,12 @@ class SimpleConsumerFacade(Facade[AsyncSimpleConsumer]):
     """A simple consumer that can be iterated."""
 
     def __iter__(self) -> Iterator[PoppedMessage]:
-        """Receive messages without end. Each is hidden for 30 seconds; acknowledge it within that time."""
+        """Receive messages one at a time, without end. Each is hidden for 30 seconds; acknowledge it within
+        that time. `receive` gets several at once, which is faster if they take little time.
+        """
         while self._inner.state is State.RUNNING:
             try:
-                found = self._run(self._inner.receive)
+                found = self._run(self._inner.receive, 1)
             except SparrowError:
                 if self._inner.state is not State.RUNNING:
                     return

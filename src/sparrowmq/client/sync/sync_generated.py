@@ -64,7 +64,7 @@ from sparrowmq.client.push.push_consumer import PushConsumer as _PushConsumer
 from sparrowmq.client.push.values import Decode
 from sparrowmq.client.push.workers import Handler
 from sparrowmq.client.send.queue_selection import QueueSelector
-from sparrowmq.client.simple.simple_consumer import ITERATED_MESSAGES
+from sparrowmq.client.simple.simple_consumer import USUAL_MESSAGES
 from sparrowmq.client.simple.simple_consumer import SimpleConsumer as _SimpleConsumer
 from sparrowmq.client.sync.sync_base import (
     AdminFacade,
@@ -1747,7 +1747,7 @@ class SimpleConsumer(SimpleConsumerFacade):
         self._call(lambda: self._inner.unsubscribe(topic))
 
     def receive(
-        self, max_messages: int = ITERATED_MESSAGES, *, invisible: float = 30.0, wait: float = 15.0
+        self, max_messages: int = USUAL_MESSAGES, *, invisible: float = 30.0, wait: float = 15.0
     ) -> list[PoppedMessage]:
         """Up to `max_messages` (1 to 32) messages, each hidden from other members for `invisible` seconds.
 
