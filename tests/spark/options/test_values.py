@@ -29,6 +29,26 @@ def test_switches() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1700000000000", 1700000000000),
+        ("2023-11-14T23:13:20+01:00", 1700000000000),
+        (" 2023-11-14 22:13:20.5Z ", 1700000000500),
+    ],
+)
+def test_times(text: str, ms: int) -> None:
+    assert kinds.time("n", text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e3", "yesterday", "2023-11-14T22:13", "1969-12-31T00:00Z"])
+def test_other_times_are_refused(text: str) -> None:
+    with pytest.raises(
+        SettingsError, match=r"option n='.*': must be epoch milliseconds, or a time with its zone"
+    ):
+        kinds.time("n", text)
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [("500ms", 0.5), ("30s", 30.0), ("15m", 900.0), ("15 min", 900.0), ("1.5h", 5400.0), ("2D", 172800.0)],
 )

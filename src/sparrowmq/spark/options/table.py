@@ -179,7 +179,7 @@ class ReadOptions(ConnectionOptions):
         Place | None, Option("startingOffsets", kinds.place(EARLIEST, LATEST, GROUP))
     ] = None
     """Default: `earliest` for batches, `latest` for streams."""
-    starting_timestamp: Annotated[int | None, Option("startingTimestamp", kinds.number(0, 2**53))] = None
+    starting_timestamp: Annotated[int | None, Option("startingTimestamp", kinds.time)] = None
     """Epoch milliseconds (store time); takes precedence over the next one."""
     starting_times: Annotated[
         dict[MessageQueue, int] | None, Option("startingOffsetsByTimestamp", kinds.times)
@@ -190,7 +190,7 @@ class ReadOptions(ConnectionOptions):
     ] = "error"
     """What to do in a queue without a message at or after the starting time."""
     ending_offsets: Annotated[Place | None, Option("endingOffsets", kinds.place(LATEST), "batch")] = None
-    ending_timestamp: Annotated[int | None, Option("endingTimestamp", kinds.number(0, 2**53), "batch")] = None
+    ending_timestamp: Annotated[int | None, Option("endingTimestamp", kinds.time, "batch")] = None
     ending_times: Annotated[
         dict[MessageQueue, int] | None, Option("endingOffsetsByTimestamp", kinds.times, "batch")
     ] = None

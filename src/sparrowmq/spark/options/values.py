@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
+from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import InvalidNameError, SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group, check_topic
@@ -97,6 +99,17 @@ def number(low: int, high: int) -> Callable[[str, str], int]:
         return value
 
     return parse
+
+
+def time(name: str, text: str) -> int:
+    """Epoch milliseconds, or a time of ISO 8601 with its zone, in epoch milliseconds."""
+    if text.strip().isdecimal():
+        return number(0, 2**53)(name, text)
+    try:
+        return epoch_ms(name, datetime.fromisoformat(text.strip()))
+    except ValueError:  # a SettingsError is one
+        allowed = "epoch milliseconds, or a time with its zone such as 2026-05-01T09:00+02:00"
+        raise wrong(name, text, allowed) from None
 
 
 def switch(name: str, text: str) -> bool:
