@@ -22,7 +22,7 @@ Sleep = Callable[[float], Awaitable[object]]
 """Waits a number of seconds, as `asyncio.sleep` does."""
 
 
-def epoch_ms(name: str, at: datetime | int) -> int:
+def epoch_ms(name: str, at: object) -> int:
     """A time, given as an aware datetime or epoch milliseconds, as whole epoch milliseconds.
 
     Raises `SettingsError`, which calls the argument `name`, for a datetime without a time zone, a time before

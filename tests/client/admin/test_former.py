@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 import pytest
-from tests.support import run
+from tests.support import about, run
 
 import sparrowmq as mq
 from sparrowmq import aio
@@ -59,3 +59,19 @@ def test_former_names_work() -> None:
 def test_unknown_name_is_an_attribute_error(kind: type[aio.Admin | mq.Admin]) -> None:
     with pytest.raises(AttributeError, match="'Admin' object has no attribute 'create_topics'"):
         kind("127.0.0.1:1").create_topics  # type: ignore[union-attr]  # noqa: B018
+
+
+def test_former_argument_of_search_offset_works() -> None:
+    with LocalCluster() as cluster, mq.Admin(cluster.namesrv) as admin:
+        cluster.create_topic("T")
+        queue = mq.MessageQueue("T", "broker-a", 0)
+        with mq.Producer("p", name_server=cluster.namesrv) as producer:
+            producer.send(mq.Message("T", b"1"), queue=queue)
+            with pytest.warns(DeprecationWarning, match="is now timestamp="):
+                assert admin.topics.search_offset(queue, timestamp_ms=2**53) == 1
+            with pytest.warns(DeprecationWarning):
+                assert producer.search_offset(queue, timestamp_ms=0) == 0
+        with mq.PullConsumer(name_server=cluster.namesrv) as consumer, pytest.warns(DeprecationWarning):
+            assert consumer.search_offset(queue, timestamp_ms=0) == 0
+        with pytest.raises(mq.SettingsError, check=about(setting="timestamp", value=None)):
+            admin.topics.search_offset(queue)

@@ -18,9 +18,9 @@ from sparrowmq.client.admin.calls import (
     masters_of,
 )
 from sparrowmq.client.admin.types import ListedEntry, QueueStatus
+from sparrowmq.client.base.former_arguments import search_time
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.core.backoff import Backoff
-from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import BrokerError, ClientError, InvalidNameError, RequestTimeoutError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, is_system_topic
@@ -85,11 +85,18 @@ class TopicAdmin(AdminPart):
             for number, entry in enumerate(found.queue_data)
         ]
 
-    async def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+    async def search_offset(
+        self,
+        queue: MessageQueue,
+        timestamp: datetime | int | None = None,
+        *,
+        timestamp_ms: int | None = None,
+    ) -> int:
         """The offset of the first message stored at or after `timestamp`, an aware datetime or epoch
         milliseconds; if there is none, the next offset. Raises `SettingsError` for other times.
+        `timestamp_ms` is a former name of `timestamp`.
         """
-        at = epoch_ms("timestamp", timestamp)
+        at = search_time(timestamp, timestamp_ms)
         address = await self._calls.master_of(queue)
         return await self._calls.running().brokers.search_offset(address, queue, at)
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
+from sparrowmq.client.base.former_arguments import search_time
 from sparrowmq.client.base.hooks import SendMode
 from sparrowmq.client.base.lifecycle import ClientObject, Lifecycle
 from sparrowmq.client.base.settings import ProducerSettings, check_range, settings_of
@@ -24,7 +25,6 @@ from sparrowmq.client.send.queue_selection import QueueSelector
 from sparrowmq.client.send.sender import Sender
 from sparrowmq.client.send.sequences import as_numbered
 from sparrowmq.client.tracing.on_demand import tracing_of
-from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import ClientError, GroupTakenError, RequestTimeoutError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group
@@ -416,11 +416,17 @@ class Producer(ClientObject):
         """The smallest stored offset of `queue`."""
         return await self._running().instance.brokers.min_offset(await self._master(queue), queue)
 
-    async def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+    async def search_offset(
+        self,
+        queue: MessageQueue,
+        timestamp: datetime | int | None = None,
+        *,
+        timestamp_ms: int | None = None,
+    ) -> int:
         """The offset of the first message of `queue` stored at or after `timestamp`, an aware datetime or
-        epoch milliseconds.
+        epoch milliseconds. `timestamp_ms` is a former name of `timestamp`.
         """
-        at = epoch_ms("timestamp", timestamp)
+        at = search_time(timestamp, timestamp_ms)
         brokers = self._running().instance.brokers
         return await brokers.search_offset(await self._master(queue), queue, at)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from datetime import datetime
 
+from sparrowmq.client.base.former_arguments import search_time
 from sparrowmq.client.cluster.addresses import resolve_namesrv
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.consumer.queue_reader import QueueReader
 from sparrowmq.client.pull.topic_watch import TopicListener, TopicWatch
-from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import NoRouteError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_topic
@@ -56,11 +56,17 @@ class QueueLookups(ABC):
         """The offset of the next message."""
         return await self._reader.ask(queue, lambda brokers, at: brokers.max_offset(at, queue))
 
-    async def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+    async def search_offset(
+        self,
+        queue: MessageQueue,
+        timestamp: datetime | int | None = None,
+        *,
+        timestamp_ms: int | None = None,
+    ) -> int:
         """The offset of the first message stored at or after `timestamp`, an aware datetime or epoch
-        milliseconds.
+        milliseconds. `timestamp_ms` is a former name of `timestamp`.
         """
-        time_ms = epoch_ms("timestamp", timestamp)
+        time_ms = search_time(timestamp, timestamp_ms)
         return await self._reader.ask(queue, lambda brokers, at: brokers.search_offset(at, queue, time_ms))
 
     async def earliest_time(self, queue: MessageQueue) -> int | None:

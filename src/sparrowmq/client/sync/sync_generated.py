@@ -118,11 +118,14 @@ class TopicAdmin(AdminPartFacade[_TopicAdmin]):
         """
         return self._run(self._inner.entries, queue, offset, count)
 
-    def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+    def search_offset(
+        self, queue: MessageQueue, timestamp: datetime | int | None = None, *, timestamp_ms: int | None = None
+    ) -> int:
         """The offset of the first message stored at or after `timestamp`, an aware datetime or epoch
         milliseconds; if there is none, the next offset. Raises `SettingsError` for other times.
+        `timestamp_ms` is a former name of `timestamp`.
         """
-        return self._run(self._inner.search_offset, queue, timestamp)
+        return self._run(self._inner.search_offset, queue, timestamp, timestamp_ms=timestamp_ms)
 
     def create(
         self,
@@ -1031,11 +1034,13 @@ class Producer(ProducerFacade):
         """The smallest stored offset of `queue`."""
         return self._run(self._inner.min_offset, queue)
 
-    def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+    def search_offset(
+        self, queue: MessageQueue, timestamp: datetime | int | None = None, *, timestamp_ms: int | None = None
+    ) -> int:
         """The offset of the first message of `queue` stored at or after `timestamp`, an aware datetime or
-        epoch milliseconds.
+        epoch milliseconds. `timestamp_ms` is a former name of `timestamp`.
         """
-        return self._run(self._inner.search_offset, queue, timestamp)
+        return self._run(self._inner.search_offset, queue, timestamp, timestamp_ms=timestamp_ms)
 
     def earliest_store_time(self, queue: MessageQueue) -> int:
         """Epoch milliseconds of the oldest stored message of `queue`, -1 when there is none."""
@@ -1663,11 +1668,13 @@ class PullConsumer(PullConsumerFacade):
         """The offset of the next message."""
         return self._run(self._inner.max_offset, queue)
 
-    def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+    def search_offset(
+        self, queue: MessageQueue, timestamp: datetime | int | None = None, *, timestamp_ms: int | None = None
+    ) -> int:
         """The offset of the first message stored at or after `timestamp`, an aware datetime or epoch
-        milliseconds.
+        milliseconds. `timestamp_ms` is a former name of `timestamp`.
         """
-        return self._run(self._inner.search_offset, queue, timestamp)
+        return self._run(self._inner.search_offset, queue, timestamp, timestamp_ms=timestamp_ms)
 
     def earliest_time(self, queue: MessageQueue) -> int | None:
         """Epoch milliseconds of the oldest stored message; None when there is none."""
