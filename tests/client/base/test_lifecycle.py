@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import pickle
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 from tests.support import about, run
 
+import sparrowmq as mq
+from sparrowmq import aio
 from sparrowmq.client.base.lifecycle import TRANSITIONS, Lifecycle, State
 from sparrowmq.core.errors import GroupTakenError, InvalidStateError
 
@@ -146,3 +150,12 @@ def test_a_close_ends_what_was_started_once() -> None:
         assert (ends, failed.state) == ([State.CLOSING] * 2, State.CLOSED)
 
     run(main())
+
+
+@pytest.mark.parametrize("package", [mq, aio])
+def test_clients_are_not_pickled(package: Any) -> None:
+    admin = package.Admin("127.0.0.1:1")
+    for one in (admin, admin.topics, package.Producer("g", name_server="127.0.0.1:1")):
+        with pytest.raises(TypeError) as refused:
+            pickle.dumps(one)
+        assert "it has connections; create one in each process" in str(refused.value)

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from sparrowmq.client.admin.former import former_call
 from sparrowmq.client.admin.types import GroupMemberInfo
-from sparrowmq.client.base.lifecycle import Lifecycle
+from sparrowmq.client.base.lifecycle import Lifecycle, NotPickled
 from sparrowmq.client.base.settings import ClientSettings
 from sparrowmq.client.cluster.broker_api import check, command, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
@@ -146,7 +146,7 @@ class AdminCalls:
         return [GroupMemberInfo(c.client_id, c.client_addr, c.language, c.version) for c in found]
 
 
-class AdminPart:
+class AdminPart(NotPickled):
     """A part of `Admin`: the calls for one kind of thing.
 
     A method `list` stands last in its class: it hides the type in the annotations after it.

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 from sparrowmq.core.errors import ClientError, GroupTakenError, InvalidStateError
 
@@ -150,7 +150,19 @@ class Lifecycle:
             )
 
 
-class ClientObject(ABC):
+class NotPickled:
+    """It has connections, which cannot be copied or sent to another process."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"cannot pickle or copy {type(self).__name__!r} object: it has connections; create one in each "
+            f"process, for example within the function that a Spark task or a worker runs"
+        )
+
+
+class ClientObject(NotPickled, ABC):
     """A producer, consumer or admin client: started and closed, also by `async with`."""
 
     _life: Lifecycle

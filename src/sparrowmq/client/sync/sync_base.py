@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar,
 from sparrowmq.client.admin.admin import Admin as AsyncAdmin
 from sparrowmq.client.admin.former import former_call, former_name
 from sparrowmq.client.base.hooks import SendHook, SendMode
-from sparrowmq.client.base.lifecycle import ClientObject, State
+from sparrowmq.client.base.lifecycle import ClientObject, NotPickled, State
 from sparrowmq.client.base.stop_signals import STOP_SIGNALS, stop_signals
 from sparrowmq.client.cluster.pop_calls import PoppedMessage
 from sparrowmq.client.consumer.outcomes import Retry
@@ -76,7 +76,7 @@ def check_caller(pid: int, what: object) -> LoopThread:
     return background
 
 
-class PartFacade(Generic[Inner]):
+class PartFacade(NotPickled, Generic[Inner]):
     """A synchronous facade of the asyncio object `inner`, which lives on the background loop.
 
     May be used from any number of threads. Not usable in a forked child: create a new one there.
