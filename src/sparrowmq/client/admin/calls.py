@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from sparrowmq.client.admin.arguments import CheckedCalls
 from sparrowmq.client.admin.former import former_call
 from sparrowmq.client.admin.types import GroupMemberInfo
 from sparrowmq.client.base.lifecycle import Lifecycle, NotPickled
@@ -146,7 +147,7 @@ class AdminCalls:
         return [GroupMemberInfo(c.client_id, c.client_addr, c.language, c.version) for c in found]
 
 
-class AdminPart(NotPickled):
+class AdminPart(NotPickled, metaclass=CheckedCalls):
     """A part of `Admin`: the calls for one kind of thing.
 
     A method `list` stands last in its class: it hides the type in the annotations after it.
