@@ -130,6 +130,9 @@ def test_without_a_group_nothing_is_committed() -> None:
         for call in (consumer.committed(QUEUE), consumer.commit(QUEUE, 1)):
             with pytest.raises(ClientError, check=about(what="group")):
                 await call
+        with pytest.raises(ClientError, check=about(what="group")) as refused:
+            consumer.assign([QUEUE])
+        assert "by offset, with pull(queue, offset)" in str(refused.value)
 
     flow(test, group=None)
 

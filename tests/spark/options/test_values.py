@@ -42,9 +42,7 @@ def test_times(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "1e3", "yesterday", "2023-11-14T22:13", "1969-12-31T00:00Z"])
 def test_other_times_are_refused(text: str) -> None:
-    with pytest.raises(
-        SettingsError, match=r"option n='.*': must be epoch milliseconds, or a time with its zone"
-    ):
+    with pytest.raises(SettingsError, check=about(setting="n", value=text)):
         kinds.time("n", text)
 
 

@@ -189,7 +189,8 @@ class DeadLetterAdmin(AdminPart):
             if self._wire(group) in await self._groups.list(system=True):
                 return []
             raise ClientError(
-                f"no broker knows the group {group!r}; see the names with `sparrow group list`",
+                f"no broker knows the group {group!r}; they do once its first consumer has joined; see the "
+                f"names with `sparrow group list`",
                 what="group",
                 value=group,
             ) from None

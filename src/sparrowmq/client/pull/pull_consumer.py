@@ -61,11 +61,16 @@ _SEND_BACK_TIMEOUT: Final = 3.0
 class PullConsumer(PolledQueues, ClientObject):
     """Reads messages on request. There are three ways to read; one consumer uses one of them.
 
-    By offset, without a group:
+    By offset, without a group; here from the beginning of each queue to its present end:
 
         async with PullConsumer(name_server="127.0.0.1:9876") as consumer:
             for queue in await consumer.queues("TopicTest"):
-                batch = await consumer.fetch_raw(queue, await consumer.min_offset(queue))
+                offset, end = await consumer.min_offset(queue), await consumer.max_offset(queue)
+                while offset < end:
+                    result = await consumer.pull(queue, offset)
+                    for message in result.messages:
+                        ...
+                    offset = result.next_offset
 
     By `poll`, from the member's share of subscribed topics, or from assigned queues (RocketMQ's lite pull):
 
@@ -496,7 +501,10 @@ class PullConsumer(PolledQueues, ClientObject):
 
     def _need_group(self) -> str:
         if self.group is None:
-            text = "this pull consumer has no group; create it with PullConsumer('my-group', …)"
+            text = (
+                "this pull consumer has no group, which subscribing, assigning and commits need: create it "
+                "with PullConsumer('my-group', …), or read queues(topic) by offset, with pull(queue, offset)"
+            )
             raise ClientError(text, what="group")
         return self.group
 

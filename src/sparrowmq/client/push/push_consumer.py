@@ -140,8 +140,8 @@ class PushConsumer(ClientObject):
         *,
         decode: Decode | None = None,
     ) -> None:
-        """Consume `topic`; a second call replaces expression and handler. May be called before or after the
-        start.
+        """Consume `topic`; a second call replaces expression and handler. May be called before the start,
+        which then returns when the brokers know the group, or later.
 
         `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
         `handler`, iterate over the consumer to get the messages. With `decode`, the handler gets what that

@@ -821,8 +821,9 @@ class Producer(ProducerFacade):
 
         `name_server` is `host:port` (several: separated by `;`), by default from the environment.
         `send_timeout` is the time in seconds for one send including retries (3), `retries` the attempts
-        after the first (2). `send_in_transaction` needs a `transaction_listener`. Raises `InvalidNameError`
-        or `SettingsError`.
+        after the first (2). With `linger` (seconds; 0.005 is usual) sends that are in flight at the same time
+        share requests, which is many times faster, and the order of each `key` is kept.
+        `send_in_transaction` needs a `transaction_listener`. Raises `InvalidNameError` or `SettingsError`.
 
         An `idempotent` producer numbers its messages: a send that is repeated because its response was lost
         is stored once and keeps its order in the queue. It is sent to the same queue until it is answered.
@@ -1147,8 +1148,8 @@ class Consumer(ConsumerFacade):
         *,
         decode: Decode | None = None,
     ) -> None:
-        """Consume `topic`; a second call replaces expression and handler. May be called before or after the
-        start.
+        """Consume `topic`; a second call replaces expression and handler. May be called before the start,
+        which then returns when the brokers know the group, or later.
 
         `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
         `handler`, iterate over the consumer to get the messages. With `decode`, the handler gets what that
@@ -1297,8 +1298,8 @@ class PushConsumer(PushConsumerFacade):
         *,
         decode: Decode | None = None,
     ) -> None:
-        """Consume `topic`; a second call replaces expression and handler. May be called before or after the
-        start.
+        """Consume `topic`; a second call replaces expression and handler. May be called before the start,
+        which then returns when the brokers know the group, or later.
 
         `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
         `handler`, iterate over the consumer to get the messages. With `decode`, the handler gets what that
@@ -1370,11 +1371,16 @@ class PushConsumer(PushConsumerFacade):
 class PullConsumer(PullConsumerFacade):
     """Reads messages on request. There are three ways to read; one consumer uses one of them.
 
-    By offset, without a group:
+    By offset, without a group; here from the beginning of each queue to its present end:
 
         with PullConsumer(name_server="127.0.0.1:9876") as consumer:
             for queue in consumer.queues("TopicTest"):
-                batch = consumer.fetch_raw(queue, consumer.min_offset(queue))
+                offset, end = consumer.min_offset(queue), consumer.max_offset(queue)
+                while offset < end:
+                    result = consumer.pull(queue, offset)
+                    for message in result.messages:
+                        ...
+                    offset = result.next_offset
 
     By `poll`, from the member's share of subscribed topics, or from assigned queues (RocketMQ's lite pull):
 
