@@ -17,14 +17,16 @@ from tests.support import about
 
 from sparrowmq.cli.demo import pipeline
 from sparrowmq.cli.demo.pipeline import DemoJob, StreamProgress
+from sparrowmq.cli.demo.traffic import TrafficPlan
+from sparrowmq.cli.demo.workplace import Workplace
 
 ROW = ("JFK", "LAX", "Los Angeles", "Delta", 7)
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> DemoJob:
-    parts = ("parquet", "checkpoint", "scratch", "sockets", "log")
-    return DemoJob("127.0.0.1:1", "Flights", "Summaries", tmp_path, *(tmp_path / part for part in parts))
+    plan = TrafficPlan("127.0.0.1:1", "Flights", "Summaries", "g", tmp_path, 10, None)
+    return DemoJob(plan, Workplace(tmp_path, tmp_path, tmp_path / "sockets"))
 
 
 class Chain:
@@ -57,54 +59,60 @@ class Call:
         return getattr(self._chain, name)
 
 
+def settings_of(job: DemoJob) -> dict[str, str]:
+    found: dict[str, str] = pipeline.builder(job)._options
+    return found
+
+
 def test_the_session_is_small_and_keeps_its_files_in_scratch(job: DemoJob) -> None:
-    conf = dict(pipeline.configuration(job).getAll())
-    assert conf["spark.master"] == "local[2]"
-    assert conf["spark.local.dir"] == str(job.scratch)
-    assert conf["spark.sql.warehouse.dir"] == str(job.scratch / "warehouse")
-    assert conf["spark.python.unix.domain.socket.enabled"] == "true"
-    assert conf["spark.python.unix.domain.socket.dir"] == str(job.sockets)
+    found, scratch = settings_of(job), job.place.scratch
+    assert scratch.is_dir()
+    assert found["spark.master"] == "local[2]"
+    assert found["spark.local.dir"] == str(scratch)
+    assert found["spark.sql.warehouse.dir"] == str(scratch / "warehouse")
+    assert found["spark.python.unix.domain.socket.enabled"] == "true"
+    assert found["spark.python.unix.domain.socket.dir"] == str(job.place.sockets)
 
 
-def test_workers_of_a_cluster_get_the_package_and_find_the_driver(
-    job: DemoJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = dataclasses.replace(job, master="spark://host:7077")
-    conf = pipeline.configuration(job)
-    found = dict(conf.getAll())
+def test_workers_of_a_cluster_get_the_package_and_find_the_driver(job: DemoJob) -> None:
+    found = settings_of(dataclasses.replace(job, master="spark://host:7077"))
     assert found["spark.master"] == "spark://host:7077"
     assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.local.dir"} & set(found)
     assert "spark.python.unix.domain.socket.dir" not in found
-    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", lambda conf: None)
-    pipeline.launch(job, conf)
     assert zipfile.is_zipfile(found["spark.submit.pyFiles"])
+
+
+class Builder:
+    """In place of Spark's: runs a function of the test."""
+
+    def __init__(self, getOrCreate: Callable[[], str]) -> None:
+        self.getOrCreate = getOrCreate
 
 
 def test_what_the_jvm_says_goes_to_the_log_and_ours_stays(
     job: DemoJob, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def launch_gateway(conf: Any) -> str:
-        assert job.scratch.is_dir()
+    def start() -> str:
         subprocess.run(["sh", "-c", "echo from the JVM >&2"], check=True)
-        return "the gateway"
+        return "the session"
 
-    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch_gateway)
-    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    assert pipeline.launch(job, pipeline.configuration(job)) == "the gateway"
+    monkeypatch.setattr(pipeline, "builder", lambda job: Builder(start))
+    session: Any = pipeline.session(job)
+    assert session == "the session"
     os.write(2, b"from us\n")
-    assert job.log.read_text() == "from the JVM\n"
+    assert job.place.spark_log.read_text() == "from the JVM\n"
     assert capfd.readouterr().err == "from us\n"
 
 
 def test_standard_error_comes_back_when_the_jvm_does_not_start(
     job: DemoJob, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def launch_gateway(conf: Any) -> str:
+    def start() -> str:
         raise OSError("no java")
 
-    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch_gateway)
+    monkeypatch.setattr(pipeline, "builder", lambda job: Builder(start))
     with pytest.raises(OSError, check=about(args=("no java",))):
-        pipeline.launch(job, pipeline.configuration(job))
+        pipeline.session(job)
     os.write(2, b"still here\n")
     assert capfd.readouterr().err == "still here\n"
 
@@ -118,7 +126,7 @@ def batch_writer(
     monkeypatch.setattr(pipeline, "grouped", lambda batch: batch.rows)
     monkeypatch.setattr(pipeline, "send_summaries", lambda spark, job, found: sent.append(found))
     pipeline.start(Chain(), job, progress)
-    assert stream.arguments("option") == [("checkpointLocation", str(job.checkpoint))]
+    assert stream.arguments("option") == [("checkpointLocation", str(job.place.checkpoint))]
     ((write,),) = stream.arguments("foreachBatch")
     assert callable(write)
     return write
@@ -144,7 +152,7 @@ def test_a_batch_that_runs_again_replaces_what_it_left(job: DemoJob, monkeypatch
     assert (progress.processed, len(sent)) == (6, 3), "a batch without flights sends nothing"
     for made, number in ((first, 0), (again, 0), (empty, 2)):
         assert made.arguments("mode") == [("overwrite",)]
-        assert made.arguments("parquet") == [(str(job.parquet / f"batch={number:08d}"),)]
+        assert made.arguments("parquet") == [(str(job.place.parquet / f"batch={number:08d}"),)]
         assert len(made.arguments("persist")) == len(made.arguments("unpersist")) == 1
     origins = [[origin for origin, _ in found] for found in sent]
     assert origins == [["JFK"]] * 3

@@ -6,20 +6,19 @@ replaces its earlier output: every flight is in Parquet exactly once (spark:E-04
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.cli.demo.flights import read_table
 from sparrowmq.cli.demo.totals import FlightTotals, groups
 
 if TYPE_CHECKING:
-    from pyspark import SparkConf
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from sparrowmq.cli.demo.traffic import TrafficPlan
+    from sparrowmq.cli.demo.workplace import Workplace
 
 EVENT_SCHEMA: Final = (
     "row int, scheduled string, departed string, dep_delay int, arr_delay int, carrier string, flight int, "
@@ -42,67 +41,36 @@ class StreamProgress:
 
 @dataclass(frozen=True, slots=True)
 class DemoJob:
-    """The addresses and paths of the job."""
+    """What the job reads and writes, and where."""
 
-    namesrv: str
-    flights_topic: str
-    summary_topic: str
-    data: Path
-    parquet: Path
-    checkpoint: Path
-    scratch: Path
-    sockets: Path
-    """A short path, because the path of a Unix socket has at most 104 to 108 bytes."""
-    log: Path
+    plan: TrafficPlan
+    place: Workplace
     master: str = "local[2]"
 
 
-def configuration(job: DemoJob) -> SparkConf:
-    """Settings of a quiet session: local files go to the scratch directory; a cluster's workers get this
-    package.
-    """
-    from pyspark import SparkConf
-
+def builder(job: DemoJob) -> SparkSession.Builder:
+    """Of a quiet session: local files go to the scratch directory; a cluster's workers get this package."""
+    from sparrowmq.spark import sessions
     from sparrowmq.spark.interpreter import is_local
-    from sparrowmq.spark.sessions import settings
-
-    found = settings(job.master)
-    found["spark.sql.warehouse.dir"] = str(job.scratch / "warehouse")
-    if is_local(job.master):
-        found["spark.local.dir"] = str(job.scratch)
-        found["spark.python.unix.domain.socket.dir"] = str(job.sockets)
-    else:
-        found["spark.submit.pyFiles"] = str(job.scratch / PACKAGE_ZIP)
-    return SparkConf().setMaster(job.master).setAppName("sparrow demo").setAll(list(found.items()))
-
-
-def launch(job: DemoJob, conf: SparkConf) -> Any:
-    """Start the JVM; its output and that of Spark's workers go to the log. Returns py4j's gateway to it."""
-    from pyspark.java_gateway import launch_gateway
-
-    from sparrowmq.spark.home import use_quick_home
-    from sparrowmq.spark.interpreter import is_local
-    from sparrowmq.spark.sessions import standard_error_to
     from sparrowmq.spark.shipping import package_zip
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    job.scratch.mkdir(parents=True, exist_ok=True)
-    if is_local(job.master):
-        use_quick_home()
-    else:
-        package_zip(job.scratch / PACKAGE_ZIP)
-    start_jvm: Any = launch_gateway
-    with standard_error_to(job.log):
-        return start_jvm(conf)
+    scratch = job.place.scratch
+    scratch.mkdir(parents=True, exist_ok=True)
+    made = sessions.builder("sparrow demo", job.master)
+    made = made.config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+    if not is_local(job.master):
+        return made.config("spark.submit.pyFiles", str(package_zip(scratch / PACKAGE_ZIP)))
+    made = made.config("spark.local.dir", str(scratch))
+    return made.config("spark.python.unix.domain.socket.dir", str(job.place.sockets))
 
 
-def session(gateway: Any, conf: SparkConf) -> SparkSession:
-    """The session in the launched JVM."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+def session(job: DemoJob) -> SparkSession:
+    """Start Spark; what its JVM and its workers say goes to the log."""
+    from sparrowmq.spark.sessions import standard_error_to
 
-    SparkContext(conf=conf, gateway=gateway)
-    return SparkSession.builder.getOrCreate()
+    made = builder(job)
+    with standard_error_to(job.place.spark_log):
+        return made.getOrCreate()
 
 
 def flights(spark: SparkSession, job: DemoJob) -> DataFrame:
@@ -110,15 +78,15 @@ def flights(spark: SparkSession, job: DemoJob) -> DataFrame:
     from pyspark.sql import functions as F
 
     airlines = spark.createDataFrame(
-        read_table(job.data, "airlines", ("carrier", "name")), "carrier string, airline string"
+        read_table(job.plan.data, "airlines", ("carrier", "name")), "carrier string, airline string"
     )
     airports = spark.createDataFrame(
-        read_table(job.data, "airports", ("faa", "name")), "dest string, dest_name string"
+        read_table(job.plan.data, "airports", ("faa", "name")), "dest string, dest_name string"
     )
     source = (
         spark.readStream.format("rocketmq")
-        .option("nameServer", job.namesrv)
-        .option("subscribe", job.flights_topic)
+        .option("nameServer", job.plan.namesrv)
+        .option("subscribe", job.plan.flights_topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", BATCH_ROWS_MAX)
         .load()
@@ -154,7 +122,7 @@ def start(spark: SparkSession, job: DemoJob, progress: StreamProgress) -> Stream
     def write(batch: DataFrame, batch_id: int) -> None:
         batch.persist()
         try:
-            batch.write.mode("overwrite").parquet(str(job.parquet / f"batch={batch_id:08d}"))
+            batch.write.mode("overwrite").parquet(str(job.place.parquet / f"batch={batch_id:08d}"))
             found = groups(grouped(batch))
             with progress.lock:
                 progress.totals.replace(batch_id, found)
@@ -170,7 +138,7 @@ def start(spark: SparkSession, job: DemoJob, progress: StreamProgress) -> Stream
     return (
         flights(spark, job)
         .writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(job.checkpoint))
+        .option("checkpointLocation", str(job.place.checkpoint))
         .trigger(processingTime="0 seconds")
         .start()
     )
@@ -182,8 +150,8 @@ def send_summaries(spark: SparkSession, job: DemoJob, summaries: list[tuple[str,
         spark.createDataFrame(summaries, "tags string, body string")
         .coalesce(1)
         .write.format("rocketmq")
-        .option("nameServer", job.namesrv)
-        .option("topic", job.summary_topic)
+        .option("nameServer", job.plan.namesrv)
+        .option("topic", job.plan.summary_topic)
         .mode("append")
         .save()
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
@@ -90,15 +90,16 @@ def cluster(options: DemoOptions, place: Workplace) -> Iterator[str]:
 @contextlib.contextmanager
 def spark_session(job: pipeline.DemoJob) -> Iterator[SparkSession]:
     """A session whose JVM ends with the block: stopped after success, otherwise killed."""
-    conf = pipeline.configuration(job)
-    with late_interrupt():
-        gateway = pipeline.launch(job, conf)
+    from pyspark import SparkContext
+
     try:
-        spark = pipeline.session(gateway, conf)
+        with late_interrupt():
+            spark = pipeline.session(job)
         # Spark's own handler cancels jobs inside the signal handler; here the end of the block ends them.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         yield spark
         with quiet_signals():
+            gateway: Any = SparkContext._gateway
             spark.stop()
             gateway.shutdown()
             gateway.proc.stdin.close()
@@ -106,8 +107,10 @@ def spark_session(job: pipeline.DemoJob) -> Iterator[SparkSession]:
                 gateway.proc.wait(JVM_SECONDS_MAX)
     finally:
         with quiet_signals():
-            gateway.proc.kill()
-            gateway.proc.wait()
+            launched: Any = SparkContext._gateway
+            if launched is not None:
+                launched.proc.kill()
+                launched.proc.wait()
 
 
 @contextlib.contextmanager
@@ -213,18 +216,7 @@ class DemoFlow:
             self.options.rows,
             self.options.rate,
         )
-        job = pipeline.DemoJob(
-            namesrv,
-            plan.flights_topic,
-            plan.summary_topic,
-            self.data,
-            self.place.parquet,
-            self.place.checkpoint,
-            self.place.scratch,
-            self.place.sockets,
-            self.place.spark_log,
-            self.options.master,
-        )
+        job = pipeline.DemoJob(plan, self.place, self.options.master)
         traffic = Traffic(plan, self.screen.summary)
         traffic.start()
         try:
@@ -242,7 +234,7 @@ class DemoFlow:
         with spark_session(job) as spark:
             if not traffic.topics_ready.wait(TOPIC_SECONDS_MAX):
                 raise SparrowError(
-                    f"no topic could be created at {job.namesrv} within {TOPIC_SECONDS_MAX:g} s"
+                    f"no topic could be created at {job.plan.namesrv} within {TOPIC_SECONDS_MAX:g} s"
                 )
             traffic.check()
             query = pipeline.start(spark, job, self.progress)
