@@ -108,11 +108,10 @@ def test_an_error_is_one_line_without_traceback(sparrow: Sparrow) -> None:
 
 
 def test_ctrl_c_is_130(sparrow: Sparrow, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(work: Any) -> Any:
-        work.close()
+    def interrupted(namesrv: Any, work: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sparrowmq.cli.cluster.topics.run", interrupted)
+    monkeypatch.setattr("sparrowmq.cli.cluster.topics.with_admin", interrupted)
     interrupted_run = sparrow("topic", "list", status=130)
     assert "Traceback" not in interrupted_run.out + interrupted_run.err
 

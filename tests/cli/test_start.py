@@ -85,7 +85,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 @pytest.mark.usefixtures("handler")
 def test_a_command_that_runs_sees_ctrl_c_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    monkeypatch.setattr("sparrowmq.cli.cluster.topics.run", lambda work: (work.close(), see())[1])
+    monkeypatch.setattr("sparrowmq.cli.cluster.topics.with_admin", lambda *_: see())
 
     def see() -> list[str]:
         seen.append(signal.getsignal(signal.SIGINT))

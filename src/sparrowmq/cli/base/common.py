@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.outside import json_line, lines, one_line
+
+if TYPE_CHECKING:
+    from sparrowmq import aio
 
 T = TypeVar("T")
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
@@ -52,6 +55,18 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
+def with_admin(namesrv: str | None, work: Callable[[aio.Admin], Awaitable[T]]) -> T:
+    """What `work` returns, with an admin client of the cluster."""
+
+    async def main() -> T:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await work(admin)
+
+    return run(main())
+
+
 def complain(text: str) -> None:
     """One message on standard error; further lines are indented."""
     print(lines(f"sparrow: {text}", " " * len("sparrow: ")), file=sys.stderr)  # noqa: T201 - the place
@@ -67,9 +82,10 @@ def say_lines(text: object, indent: str = "") -> None:
     print(indent + lines(str(text), indent), flush=True)  # noqa: T201 - the place
 
 
-def print_json(value: object) -> None:
-    """One value as one line of JSON."""
-    print(json_line(value))  # noqa: T201 - the place
+def print_json(*values: object) -> None:
+    """Each value as one line of JSON."""
+    for value in values:
+        print(json_line(value))  # noqa: T201 - the place
 
 
 def tell(answer: object, text: str, as_json: bool) -> None:

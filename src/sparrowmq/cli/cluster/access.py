@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-from sparrowmq.cli.base.common import (
-    AsJson,
-    Namesrv,
-    namesrv_or_default,
-    print_json,
-    print_table,
-    run,
-    tell,
-)
-
-if TYPE_CHECKING:
-    from sparrowmq import aio
-
-T = TypeVar("T")
+from sparrowmq.cli.base.common import AsJson, Namesrv, print_json, print_table, tell, with_admin
 
 user_app = typer.Typer(
     help="Users of brokers (5.x): create, update, delete, list. Coordinator: sparrow coordinator user.",
@@ -36,20 +22,9 @@ Asked = typer.Option(
 )
 
 
-def _ask(namesrv: str | None, question: Callable[[aio.Admin], Awaitable[T]]) -> T:
-    async def work() -> T:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await question(admin)
-
-    return run(work())
-
-
 def _show(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -> None:
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
     else:
         print_table(columns, [[_text(row[name]) for name in columns] for row in rows])
 
@@ -68,7 +43,7 @@ def create_user(
     as_json: AsJson = False,
 ) -> None:
     """Create a user on every broker."""
-    _ask(
+    with_admin(
         namesrv,
         lambda admin: admin.users.create(user, password, super_user=super_user, cluster=cluster),
     )
@@ -90,7 +65,7 @@ def update_user(
     """Change the given properties of a user."""
     if password == "-":
         password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
-    _ask(
+    with_admin(
         namesrv,
         lambda admin: admin.users.update(
             user, password=password, super_user=super_user, enabled=enabled, cluster=cluster
@@ -104,7 +79,7 @@ def delete_user(
     user: User, cluster: Cluster = None, namesrv: Namesrv = None, as_json: AsJson = False
 ) -> None:
     """Delete a user and its permissions."""
-    _ask(namesrv, lambda admin: admin.users.delete(user, cluster=cluster))
+    with_admin(namesrv, lambda admin: admin.users.delete(user, cluster=cluster))
     tell({"deleted": user}, f"user {user} deleted", as_json)
 
 
@@ -119,7 +94,7 @@ def list_users(
             "kind": "super" if user.super_user else "normal",
             "status": "enabled" if user.enabled else "disabled",
         }
-        for user in _ask(namesrv, lambda admin: admin.users.list(part, cluster=cluster))
+        for user in with_admin(namesrv, lambda admin: admin.users.list(part, cluster=cluster))
     ]
     _show(rows, ("user", "kind", "status"), as_json)
 
@@ -138,7 +113,7 @@ def grant(
     as_json: AsJson = False,
 ) -> None:
     """Allow or deny a user actions on resources."""
-    _ask(
+    with_admin(
         namesrv,
         lambda admin: admin.users.grant(
             user, resource, action, sources=source or (), allow=not deny, cluster=cluster
@@ -158,7 +133,7 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke all permissions of a user, or those for one resource."""
-    _ask(namesrv, lambda admin: admin.users.revoke(user, resource, cluster=cluster))
+    with_admin(namesrv, lambda admin: admin.users.revoke(user, resource, cluster=cluster))
     gone = {"user": user, "removed": resource or "all"}
     tell(gone, f"user {user}: policy for {resource or 'all resources'} removed", as_json)
 
@@ -177,6 +152,6 @@ def list_grants(
             "decision": "allow" if found.allow else "deny",
             "default": found.default,
         }
-        for found in _ask(namesrv, lambda admin: admin.users.grants(part, cluster=cluster))
+        for found in with_admin(namesrv, lambda admin: admin.users.grants(part, cluster=cluster))
     ]
     _show(rows, ("user", "resource", "actions", "sources", "decision"), as_json)

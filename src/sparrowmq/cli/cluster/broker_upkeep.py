@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,8 +16,12 @@ from sparrowmq.cli.base.common import (
     print_table,
     run,
     say,
+    with_admin,
 )
 from sparrowmq.core.settings.text import without_secrets
+
+if TYPE_CHECKING:
+    from sparrowmq import aio
 
 Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker, or its HOST:PORT.")]
 BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker.")]
@@ -93,22 +97,19 @@ def clean(
     """Have a broker delete at once what it would delete later; without an option, all three."""
     everything = not (files or queues or topics)
 
-    async def work() -> list[str]:
-        from sparrowmq import aio
-
+    async def work(admin: aio.Admin) -> list[str]:
         done = []
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            for wanted, name, ask in (
-                (files, "files", admin.brokers.delete_expired_files),
-                (queues, "queues", admin.brokers.clean_expired_queues),
-                (topics, "topics", admin.brokers.clean_unused_topics),
-            ):
-                if wanted or everything:
-                    await ask(broker)
-                    done.append(name)
+        for wanted, name, ask in (
+            (files, "files", admin.brokers.delete_expired_files),
+            (queues, "queues", admin.brokers.clean_expired_queues),
+            (topics, "topics", admin.brokers.clean_unused_topics),
+        ):
+            if wanted or everything:
+                await ask(broker)
+                done.append(name)
         return done
 
-    done = run(work())
+    done = with_admin(namesrv, work)
     if as_json:
         print_json({"broker": broker, "cleaned": done})
     else:
@@ -123,28 +124,24 @@ def progress(
 ) -> None:
     """Show the offset and lag of every group in the queues of one broker."""
 
-    async def work() -> list[dict[str, Any]]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> list[dict[str, Any]]:
+        return [
+            {
+                "group": group,
+                "topic": place.queue.topic,
+                "queue": place.queue.queue_id,
+                "broker_offset": place.broker_offset,
+                "consumer_offset": place.consumer_offset,
+                "lag": place.lag,
+            }
+            for group, places in sorted((await admin.brokers.progress(broker)).items())
+            for place in places
+            if place.lag >= behind
+        ]
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return [
-                {
-                    "group": group,
-                    "topic": place.queue.topic,
-                    "queue": place.queue.queue_id,
-                    "broker_offset": place.broker_offset,
-                    "consumer_offset": place.consumer_offset,
-                    "lag": place.lag,
-                }
-                for group, places in sorted((await admin.brokers.progress(broker)).items())
-                for place in places
-                if place.lag >= behind
-            ]
-
-    rows = run(work())
+    rows = with_admin(namesrv, work)
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     columns = ("group", "topic", "queue", "broker offset", "consumer offset", "lag")
     print_table(columns, [tuple(row.values()) for row in rows], right=columns[2:])
@@ -164,16 +161,13 @@ def writable(broker: BrokerName, namesrv: Namesrv = None, as_json: AsJson = Fals
 
 
 def _set_writable(broker: str, namesrv: str | None, as_json: bool, *, writable: bool) -> None:
-    async def work() -> int:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> int:
+        await admin.brokers.info(broker)  # name servers say nothing about a name that is unknown to them
+        return await (admin.name_servers.add_write_perm if writable else admin.name_servers.wipe_write_perm)(
+            broker
+        )
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.brokers.info(broker)  # name servers say nothing about a name that is unknown to them
-            return await (
-                admin.name_servers.add_write_perm if writable else admin.name_servers.wipe_write_perm
-            )(broker)
-
-    topics = run(work())
+    topics = with_admin(namesrv, work)
     if as_json:
         print_json({"broker": broker, "writable": writable, "topics": topics})
     else:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from sparrowmq.cli.base.common import AsJson, Namesrv, namesrv_or_default, print_json, print_table, run, say
-
-if TYPE_CHECKING:
-    from sparrowmq import aio
+from sparrowmq.cli.base.common import AsJson, Namesrv, print_json, print_table, say, with_admin
 
 FIRST: Final = 0
 RATES: Final = {
@@ -49,14 +46,7 @@ def rate(runtime: dict[str, str], name: str, window: int = FIRST) -> str:
 
 def runtime_information(broker: str, namesrv: str | None) -> dict[str, str]:
     """The runtime information of a broker or name server, given by name or `HOST:PORT` (code 28)."""
-
-    async def work() -> dict[str, str]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.brokers.info(broker)
-
-    return run(work())
+    return with_admin(namesrv, lambda admin: admin.brokers.info(broker))
 
 
 def clients(
@@ -65,17 +55,9 @@ def clients(
     as_json: AsJson = False,
 ) -> None:
     """List the clients that are connected to a broker, with their groups."""
-
-    async def work() -> aio.BrokerClients:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.brokers.clients(broker)
-
-    found = run(work())
+    found = with_admin(namesrv, lambda admin: admin.brokers.clients(broker))
     if as_json:
-        for one in found.clients:
-            print_json(asdict(one))
+        print_json(*map(asdict, found.clients))
         return
     columns = ("address", "client", "language", "version", "consumes for", "produces for")
     rows = [
@@ -104,14 +86,7 @@ def replication(
     as_json: AsJson = False,
 ) -> None:
     """Show the slaves of a master and how far they are, or the master of a slave."""
-
-    async def work() -> aio.ReplicationStatus | None:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.brokers.replication(broker)
-
-    found = run(work())
+    found = with_admin(namesrv, lambda admin: admin.brokers.replication(broker))
     if as_json:
         print_json(None if found is None else asdict(found))
         return

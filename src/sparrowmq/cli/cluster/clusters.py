@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sparrowmq.cli.base.common import (
-    AsJson,
-    Namesrv,
-    namesrv_or_default,
-    print_json,
-    print_table,
-    run,
-    say,
-)
+from sparrowmq.cli.base.common import AsJson, Namesrv, print_json, print_table, say, with_admin
 from sparrowmq.cli.cluster.brokers import rate
 
 if TYPE_CHECKING:
@@ -30,29 +22,25 @@ def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     Two brokers that claim the same name and id are reported.
     """
 
-    async def work() -> list[dict[str, Any]]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> list[dict[str, Any]]:
+        return [
+            {
+                "cluster": found.cluster,
+                "broker": found.broker_name,
+                "id": found.broker_id,
+                "address": found.address,
+                "version": found.runtime.get("brokerVersionDesc", ""),
+                "in": rate(found.runtime, "putTps"),
+                "out": rate(found.runtime, "getTransferredTps"),
+                "error": found.error,
+                "rival": found.rival,
+            }
+            for found in await admin.brokers.list()
+        ]
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return [
-                {
-                    "cluster": found.cluster,
-                    "broker": found.broker_name,
-                    "id": found.broker_id,
-                    "address": found.address,
-                    "version": found.runtime.get("brokerVersionDesc", ""),
-                    "in": rate(found.runtime, "putTps"),
-                    "out": rate(found.runtime, "getTransferredTps"),
-                    "error": found.error,
-                    "rival": found.rival,
-                }
-                for found in await admin.brokers.list()
-            ]
-
-    rows = run(work())
+    rows = with_admin(namesrv, work)
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     shown = ("cluster", "broker", "id", "address", "version", "in", "out")
     print_table(
@@ -72,13 +60,10 @@ def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
 def name_servers(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """List the name servers with the topics and brokers of each, and what it lacks of the others'."""
 
-    async def work() -> list[aio.NameServerStatus]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> list[aio.NameServerStatus]:
+        return [await admin.name_servers.status(at) for at in sorted(await admin.name_servers.topics())]
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return [await admin.name_servers.status(at) for at in sorted(await admin.name_servers.topics())]
-
-    found = run(work())
+    found = with_admin(namesrv, work)
     topics = frozenset[str]().union(*(one.topics for one in found))
     brokers = {at for one in found for addresses in one.brokers.values() for at in addresses.values()}
     rows = [
@@ -94,8 +79,7 @@ def name_servers(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
         for one in found
     ]
     if as_json:
-        for row in rows:
-            print_json({name.replace(" ", "_"): value for name, value in row.items()})
+        print_json(*({name.replace(" ", "_"): value for name, value in row.items()} for row in rows))
         return
     print_table(
         tuple(rows[0]),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparrowmq.cli.base.common import Namesrv, UsageError, namesrv_or_default, print_json, run
+from sparrowmq.cli.base.common import Namesrv, UsageError, print_json, with_admin
 from sparrowmq.core.settings.text import without_secrets
+
+if TYPE_CHECKING:
+    from sparrowmq import aio
 
 
 def export(
@@ -22,39 +25,32 @@ def export(
     Each line has `kind` (`broker`, `topic` or `group`) and `broker`. The settings have no passwords.
     """
 
-    async def work() -> list[dict[str, Any]]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            masters = [
-                found
-                for found in await admin.brokers.list()
-                if found.broker_id == 0 and cluster in (None, found.cluster)
-            ]
-            if not masters:
-                raise UsageError(f"there is no broker in cluster {cluster!r}; see `sparrow cluster list`")
-            topics, groups = (
-                set(await admin.topics.list(system=system)),
-                set(await admin.groups.list(system=system)),
+    async def work(admin: aio.Admin) -> list[dict[str, Any]]:
+        masters = [
+            found
+            for found in await admin.brokers.list()
+            if found.broker_id == 0 and cluster in (None, found.cluster)
+        ]
+        if not masters:
+            raise UsageError(f"there is no broker in cluster {cluster!r}; see `sparrow cluster list`")
+        topics, groups = (
+            set(await admin.topics.list(system=system)),
+            set(await admin.groups.list(system=system)),
+        )
+        rows: list[dict[str, Any]] = []
+        for one in masters:
+            name = one.broker_name
+            settings = without_secrets(await admin.brokers.settings(one.address))
+            rows.append(
+                _row("broker", name, {"cluster": one.cluster, "address": one.address, "settings": settings})
             )
-            rows: list[dict[str, Any]] = []
-            for one in masters:
-                name = one.broker_name
-                settings = without_secrets(await admin.brokers.settings(one.address))
-                rows.append(
-                    _row(
-                        "broker", name, {"cluster": one.cluster, "address": one.address, "settings": settings}
-                    )
-                )
-                configs = (await admin.brokers.topics(one.address)).configs
-                rows += [
-                    _row("topic", name, _members(configs[key])) for key in sorted(configs) if key in topics
-                ]
-                known = await admin.brokers.groups(one.address)
-                rows += [_row("group", name, _members(known[key])) for key in sorted(known) if key in groups]
-            return rows
+            configs = (await admin.brokers.topics(one.address)).configs
+            rows += [_row("topic", name, _members(configs[key])) for key in sorted(configs) if key in topics]
+            known = await admin.brokers.groups(one.address)
+            rows += [_row("group", name, _members(known[key])) for key in sorted(known) if key in groups]
+        return rows
 
-    for row in run(work()):
+    for row in with_admin(namesrv, work):
         print_json(row)
 
 

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparrowmq.cli.base.common import (
-    AsJson,
-    Namesrv,
-    UsageError,
-    namesrv_or_default,
-    print_json,
-    print_table,
-    run,
-    say,
-)
+from sparrowmq.cli.base.common import AsJson, Namesrv, UsageError, print_json, print_table, say, with_admin
 from sparrowmq.cli.base.times import when
 
 if TYPE_CHECKING:
@@ -61,21 +52,16 @@ def policy(
         resumed=frozenset(_where(_rule(text, 0, "")) for text in resume or ()),
     )
 
-    async def work() -> tuple[dict[str, GroupPolicies], list[str]]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> tuple[dict[str, GroupPolicies], list[str]]:
+        if delete:
+            await admin.policies.delete(group)
+        elif change.is_any:
+            await _apply(admin, group, change)
+        found = await admin.policies.list(group)
+        masters = [name for name, one in (await admin.brokers.cluster_info()).brokers.items() if one.master]
+        return found, sorted(set(masters) - found.keys())
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            if delete:
-                await admin.policies.delete(group)
-            elif change.is_any:
-                await _apply(admin, group, change)
-            found = await admin.policies.list(group)
-            masters = [
-                name for name, one in (await admin.brokers.cluster_info()).brokers.items() if one.master
-            ]
-            return found, sorted(set(masters) - found.keys())
-
-    tables, lease_only = run(work())
+    tables, lease_only = with_admin(namesrv, work)
     nothing = "the policy of group {} is deleted" if delete else "no broker has a policy for group {}"
     _show(group, tables, lease_only, nothing.format(group), as_json)
 

@@ -13,17 +13,17 @@ from sparrowmq.cli.base.common import (
     AsJson,
     Namesrv,
     UsageError,
-    namesrv_or_default,
     print_json,
     print_table,
-    run,
     say,
     say_lines,
     tell,
+    with_admin,
 )
 from sparrowmq.core.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
+    from sparrowmq import aio
     from sparrowmq.aio import MemberStatus
     from sparrowmq.core.message import MessageQueue
 
@@ -97,14 +97,7 @@ def list_groups(
     as_json: AsJson = False,
 ) -> None:
     """List all consumer groups."""
-
-    async def work() -> list[str]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.groups.list(system=system)
-
-    for name in run(work()):
+    for name in with_admin(namesrv, lambda admin: admin.groups.list(system=system)):
         print_json(name) if as_json else say(name)
 
 
@@ -117,30 +110,26 @@ def progress(
 ) -> None:
     """Show a group's offset and lag in each queue. Messages in flight are part of the lag."""
 
-    async def work() -> list[dict[str, Any]]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> list[dict[str, Any]]:
+        found = await admin.groups.progress(group, topic)
+        if not found and group not in await admin.groups.list(system=True):
+            raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
+        return [
+            {
+                "topic": place.queue.topic,
+                "broker": place.queue.broker_name,
+                "queue": place.queue.queue_id,
+                "broker_offset": place.broker_offset,
+                "consumer_offset": place.consumer_offset,
+                "lag": place.lag,
+                "in_flight": place.in_flight,
+            }
+            for place in found
+        ]
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            found = await admin.groups.progress(group, topic)
-            if not found and group not in await admin.groups.list(system=True):
-                raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
-            return [
-                {
-                    "topic": place.queue.topic,
-                    "broker": place.queue.broker_name,
-                    "queue": place.queue.queue_id,
-                    "broker_offset": place.broker_offset,
-                    "consumer_offset": place.consumer_offset,
-                    "lag": place.lag,
-                    "in_flight": place.in_flight,
-                }
-                for place in found
-            ]
-
-    rows = run(work())
+    rows = with_admin(namesrv, work)
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     print_table(
         ("topic", "broker", "queue", "broker offset", "consumer offset", "lag", "in flight"),
@@ -155,21 +144,17 @@ def progress(
 def config(group: Group, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """Show the settings of a group at each broker."""
 
-    async def work() -> list[dict[str, Any]]:
+    async def work(admin: aio.Admin) -> list[dict[str, Any]]:
         from msgspec import to_builtins
 
-        from sparrowmq import aio
+        found = await admin.groups.config(group)
+        return [{"broker": name, **to_builtins(one)} for name, one in sorted(found.items())]
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            found = await admin.groups.config(group)
-            return [{"broker": name, **to_builtins(one)} for name, one in sorted(found.items())]
-
-    rows = run(work())
+    rows = with_admin(namesrv, work)
     if not rows:
         raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     names = [name for name in rows[0] if name != "broker"]
     columns = ("setting", *(row["broker"] for row in rows))
@@ -200,17 +185,14 @@ def create(
 ) -> None:
     """Create a group on every broker, or change an existing one; omitted settings stay as they are."""
 
-    async def work() -> tuple[dict[str, Any], dict[str, Any]]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> tuple[dict[str, Any], dict[str, Any]]:
+        before = await admin.groups.config(group)
+        await admin.groups.create(
+            group, retries=retries, enabled=enabled, broadcast=broadcast, ordered=ordered, cluster=cluster
+        )
+        return before, await admin.groups.config(group)
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            before = await admin.groups.config(group)
-            await admin.groups.create(
-                group, retries=retries, enabled=enabled, broadcast=broadcast, ordered=ordered, cluster=cluster
-            )
-            return before, await admin.groups.config(group)
-
-    before, after = run(work())
+    before, after = with_admin(namesrv, work)
     config, changes = after[min(after)], changes_of(before, after)
     made = {
         "group": group,
@@ -237,15 +219,12 @@ def delete(
 ) -> None:
     """Delete a group, its retry and dead letter topics and its offsets."""
 
-    async def work() -> None:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> None:
+        if not await admin.groups.config(group) and not await admin.groups.progress(group):
+            raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
+        await admin.groups.delete(group, offsets=not keep_offsets)
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            if not await admin.groups.config(group) and not await admin.groups.progress(group):
-                raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
-            await admin.groups.delete(group, offsets=not keep_offsets)
-
-    run(work())
+    with_admin(namesrv, work)
     tell({"deleted": group, "offsets_kept": keep_offsets}, f"{group} deleted", as_json)
 
 
@@ -270,13 +249,10 @@ def reset(
     """
     place = moment(to)
 
-    async def work() -> dict[MessageQueue, int]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.groups.reset(group, topic, place, force=not only_back, dry_run=dry_run)
-
-    moved = run(work())
+    moved = with_admin(
+        namesrv,
+        lambda admin: admin.groups.reset(group, topic, place, force=not only_back, dry_run=dry_run),
+    )
     if not moved and not as_json:
         say(f"no queue of {topic} was moved")
         return
@@ -292,14 +268,9 @@ def clone(
     as_json: AsJson = False,
 ) -> None:
     """Copy the offsets of one group to another."""
-
-    async def work() -> dict[MessageQueue, int]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.groups.clone_offsets(source, target, topic)
-
-    _print_offsets(run(work()), as_json)
+    _print_offsets(
+        with_admin(namesrv, lambda admin: admin.groups.clone_offsets(source, target, topic)), as_json
+    )
 
 
 def _print_offsets(moved: dict[MessageQueue, int], as_json: bool) -> None:
@@ -308,8 +279,7 @@ def _print_offsets(moved: dict[MessageQueue, int], as_json: bool) -> None:
         for q, offset in moved.items()
     ]
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     columns = ("topic", "broker", "queue", "offset")
     print_table(columns, [tuple(row.values()) for row in rows], right=("queue", "offset"))
@@ -319,11 +289,8 @@ def _print_offsets(moved: dict[MessageQueue, int], as_json: bool) -> None:
 def connections(group: Group, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """List the members of a group and their subscriptions."""
 
-    async def work() -> dict[str, Any]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            found = await admin.groups.connections(group)
+    async def work(admin: aio.Admin) -> dict[str, Any]:
+        found = await admin.groups.connections(group)
         if found is None:
             raise UsageError(_NOBODY.format(group=group))
         return {
@@ -338,7 +305,7 @@ def connections(group: Group, namesrv: Namesrv = None, as_json: AsJson = False) 
             "subscriptions": {topic: data.expression for topic, data in found.subscriptions.items()},
         }
 
-    found = run(work())
+    found = with_admin(namesrv, work)
     if as_json:
         print_json(found)
         return
@@ -360,11 +327,8 @@ def status(
 ) -> None:
     """Show what each member of a group is processing, as reported by the members."""
 
-    async def work() -> list[dict[str, Any]]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            members = await admin.groups.status(group, stacks=stacks)
+    async def work(admin: aio.Admin) -> list[dict[str, Any]]:
+        members = await admin.groups.status(group, stacks=stacks)
         if not members:
             raise UsageError(_NOBODY.format(group=group))
         return [
@@ -389,10 +353,9 @@ def status(
             for member in members
         ]
 
-    found = run(work())
+    found = with_admin(namesrv, work)
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     rows = [(one["client"], *queue.values()) for one in found for queue in one["queues"]]
     columns = ("client", "topic", "broker", "queue", "in hand", "committed", "locked")

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from sparrowmq.cli.base.common import (
-    AsJson,
-    Namesrv,
-    namesrv_or_default,
-    print_json,
-    print_table,
-    run,
-    tell,
-)
+from sparrowmq.cli.base.common import AsJson, Namesrv, print_json, print_table, tell, with_admin
 from sparrowmq.cli.base.times import when
 
 if TYPE_CHECKING:
@@ -38,14 +30,7 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Keep a topic's messages, regardless of their age, until a group has consumed them; or change it."""
-
-    async def work() -> None:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.holds.set(topic, group, hours=hours, size_max=size_max)
-
-    run(work())
+    with_admin(namesrv, lambda admin: admin.holds.set(topic, group, hours=hours, size_max=size_max))
     made = {"topic": topic, "group": group, "hours": hours, "size_max": size_max}
     tell(made, f"messages of {topic} are kept until {group} has consumed them, up to {hours} hours", as_json)
 
@@ -53,31 +38,16 @@ def put(
 @app.command("release")
 def release(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """Release a hold: retention applies to the topic again."""
-
-    async def work() -> None:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.holds.delete(topic)
-
-    run(work())
+    with_admin(namesrv, lambda admin: admin.holds.delete(topic))
     tell({"released": topic}, f"the hold on messages of {topic} is released", as_json)
 
 
 @app.command("list")
 def show(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """List all holds, the lag of their groups, and holds that exceeded their limits."""
-
-    async def work() -> list[HoldStatus]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.holds.list()
-
-    found = run(work())
+    found = with_admin(namesrv, lambda admin: admin.holds.list())
     if as_json:
-        for hold in found:
-            print_json(asdict(hold))
+        print_json(*map(asdict, found))
         return
     columns = ("topic", "broker", "group", "hours", "bytes", "waiting", "oldest", "state")
     print_table(columns, [_row(hold) for hold in found], right=("hours", "bytes", "waiting"))

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparrowmq.cli.base.common import AsJson, Namesrv, namesrv_or_default, print_json, run, say
+from sparrowmq.cli.base.common import AsJson, Namesrv, print_json, say, with_admin
 from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from sparrowmq import aio
 
 SETTINGS = {"level": "logLevel", "slow_request_ms": "slowRequestTime"}
 """The broker's setting for each value of this command."""
@@ -42,15 +44,12 @@ def log_level(
     if slow is not None:
         changes["slowRequestTime"] = str(slow)
 
-    async def work() -> Mapping[str, str]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> Mapping[str, str]:
+        if changes:
+            await admin.brokers.set_settings(broker, changes)
+        return await admin.brokers.settings(broker)
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            if changes:
-                await admin.brokers.set_settings(broker, changes)
-            return await admin.brokers.settings(broker)
-
-    found = run(work())
+    found = with_admin(namesrv, work)
     if SETTINGS["level"] not in found:
         raise SparrowError(f"{broker} has no logLevel: it is not one of SparrowMQ's brokers")
     told = {"level": found[SETTINGS["level"]], "slow_request_ms": int(found[SETTINGS["slow_request_ms"]])}

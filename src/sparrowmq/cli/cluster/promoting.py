@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparrowmq.cli.base.common import (
-    AsJson,
-    Namesrv,
-    complain,
-    namesrv_or_default,
-    print_json,
-    print_table,
-    run,
-    say,
-)
+from sparrowmq.cli.base.common import AsJson, Namesrv, complain, print_json, print_table, say, with_admin
 
 if TYPE_CHECKING:
     from sparrowmq import aio
@@ -34,15 +25,12 @@ def promote(
 ) -> None:
     """Make a slave the master of its name. The master, if it answers, first hands its log over."""
 
-    async def work() -> aio.PromotionPlan:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> aio.PromotionPlan:
+        if dry_run:
+            return await admin.replicas.plan(broker)
+        return await admin.replicas.promote(broker, unclean=unclean)
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            if dry_run:
-                return await admin.replicas.plan(broker)
-            return await admin.replicas.promote(broker, unclean=unclean)
-
-    plan = run(work())
+    plan = with_admin(namesrv, work)
     if as_json:
         print_json(as_facts(plan, done=not dry_run))
     else:

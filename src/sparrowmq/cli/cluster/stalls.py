@@ -42,8 +42,7 @@ def coordinator_stalls(longest: Longest = False, coordinator: Url = None, as_jso
 
 def _show(stalls: Sequence[Stall], count: int, total_ms: float, *, as_json: bool) -> None:
     if as_json:
-        for stall in stalls:
-            print_json(stall.to_dict())
+        print_json(*(stall.to_dict() for stall in stalls))
         return
     noted = "1 stall" if count == 1 else f"{count} stalls"
     say(f"{noted} since the start, {total_ms / 1000:.1f} s in all")

@@ -119,8 +119,7 @@ def lag(
         for one in found
     ]
     if as_json:
-        for row in facts:
-            print_json(row)
+        print_json(*facts)
         return
     cells = [tuple("-" if value is None else value for value in row.values()) for row in facts]
     columns = ("group", "lag", "oldest waits for s", "unknown queues")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,13 +10,15 @@ from sparrowmq.cli.base.common import (
     AsJson,
     Namesrv,
     UsageError,
-    namesrv_or_default,
     print_json,
     print_table,
-    run,
     say,
+    with_admin,
 )
 from sparrowmq.cli.cluster.topics import PERMISSIONS, Topic
+
+if TYPE_CHECKING:
+    from sparrowmq import aio
 
 
 def update(
@@ -33,19 +35,14 @@ def update(
     if read_queues is None and write_queues is None:
         raise UsageError("give --read-queues, --write-queues or both")
 
-    async def work() -> list[dict[str, Any]]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            found = await admin.topics.set_queues(
-                topic, read_queues=read_queues, write_queues=write_queues, force=force
-            )
-        return [
-            {"broker": name, "read_queues": one.read_queue_nums, "write_queues": one.write_queue_nums}
-            for name, one in found.items()
-        ]
-
-    for row in run(work()):
+    found = with_admin(
+        namesrv,
+        lambda admin: admin.topics.set_queues(
+            topic, read_queues=read_queues, write_queues=write_queues, force=force
+        ),
+    )
+    for name, one in found.items():
+        row = {"broker": name, "read_queues": one.read_queue_nums, "write_queues": one.write_queue_nums}
         text = (
             f"{topic}: {row['read_queues']} queues to read, {row['write_queues']} to write on {row['broker']}"
         )
@@ -62,14 +59,7 @@ def perm(
     as_json: AsJson = False,
 ) -> None:
     """Change who may use a topic, at all its brokers or at one. Its queues and attributes stay."""
-
-    async def work() -> list[str]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.topics.set_perm(topic, value, broker_name=broker)
-
-    brokers = run(work())
+    brokers = with_admin(namesrv, lambda admin: admin.topics.set_perm(topic, value, broker_name=broker))
     if as_json:
         print_json({"topic": topic, "perm": value, "brokers": brokers})
         return
@@ -93,15 +83,12 @@ def order(
     if wanted and clear:
         raise UsageError("give either queues or --clear")
 
-    async def work() -> dict[str, int]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> dict[str, int]:
+        if wanted or clear:
+            await admin.name_servers.set_order_conf(topic, wanted)
+        return await admin.name_servers.order_conf(topic)
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            if wanted or clear:
-                await admin.name_servers.set_order_conf(topic, wanted)
-            return await admin.name_servers.order_conf(topic)
-
-    found = run(work())
+    found = with_admin(namesrv, work)
     if as_json:
         print_json({"topic": topic, "queues": found})
     elif found:
@@ -125,23 +112,19 @@ def producers(
 ) -> None:
     """List the connected producers of a group at the brokers of a topic."""
 
-    async def work() -> list[dict[str, Any]]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> list[dict[str, Any]]:
+        return [
+            {
+                "client": one.client_id,
+                "address": one.address,
+                "language": one.language,
+                "version": one.version,
+            }
+            for one in await admin.producers.connections(group, topic)
+        ]
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return [
-                {
-                    "client": one.client_id,
-                    "address": one.address,
-                    "language": one.language,
-                    "version": one.version,
-                }
-                for one in await admin.producers.connections(group, topic)
-            ]
-
-    rows = run(work())
+    rows = with_admin(namesrv, work)
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     print_table(("client", "address", "language", "version"), [tuple(row.values()) for row in rows])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,15 +10,16 @@ from sparrowmq.cli.base.changes import changes_of, changes_text
 from sparrowmq.cli.base.common import (
     AsJson,
     Namesrv,
-    namesrv_or_default,
     print_json,
     print_table,
-    run,
     say,
     tell,
+    with_admin,
 )
 from sparrowmq.cli.base.times import when
-from sparrowmq.core.route import TopicRoute
+
+if TYPE_CHECKING:
+    from sparrowmq import aio
 
 app = typer.Typer(help="Topics: create, list, show, route, status, delete.", no_args_is_help=True)
 
@@ -57,11 +58,10 @@ def create(
             )
         attributes[key] = value if equals else None
 
-    async def work() -> tuple[dict[str, Any], dict[str, Any]]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> tuple[dict[str, Any], dict[str, Any]]:
         from sparrowmq.core.errors import NoRouteError
 
-        async def configs(admin: aio.Admin) -> dict[str, Any]:
+        async def configs() -> dict[str, Any]:
             try:
                 brokers = {data.broker_name for data in (await admin.topics.route(topic)).queues}
             except NoRouteError:
@@ -69,12 +69,11 @@ def create(
             found = {name: await admin.topics.config(name, topic) for name in sorted(brokers)}
             return {name: config for name, config in found.items() if config is not None}
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            before = await configs(admin)
-            await admin.topics.create(topic, queues, perm=perm, cluster=cluster, attributes=attributes)
-            return before, await configs(admin)
+        before = await configs()
+        await admin.topics.create(topic, queues, perm=perm, cluster=cluster, attributes=attributes)
+        return before, await configs()
 
-    before, after = run(work())
+    before, after = with_admin(namesrv, work)
     config, changes = after[min(after)], changes_of(before, after)
     number = max(config.read_queue_nums, config.write_queue_nums)
     made = {"topic": topic, "queues": number, "perm": config.perm, "brokers": list(after), "changed": changes}
@@ -91,28 +90,14 @@ def list_topics(
     as_json: AsJson = False,
 ) -> None:
     """List all topics."""
-
-    async def work() -> list[str]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.topics.list(system=system)
-
-    for name in run(work()):
+    for name in with_admin(namesrv, lambda admin: admin.topics.list(system=system)):
         print_json(name) if as_json else say(name)
 
 
 @app.command("route")
 def route(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """Show which brokers serve a topic."""
-
-    async def work() -> TopicRoute:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.topics.route(topic)
-
-    found = run(work())
+    found = with_admin(namesrv, lambda admin: admin.topics.route(topic))
     rows: list[dict[str, Any]] = []
     for queues in found.queues:
         broker = found.broker(queues.broker_name)
@@ -129,8 +114,7 @@ def route(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> Non
             }
         )
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     print_table(
         ("cluster", "broker", "master", "read queues", "write queues", "permission"),
@@ -153,12 +137,9 @@ def route(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> Non
 def show(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """Show a topic's configuration and attributes on each broker."""
 
-    async def work() -> list[dict[str, Any]]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            names = sorted(queues.broker_name for queues in (await admin.topics.route(topic)).queues)
-            found = [(name, await admin.topics.config(name, topic)) for name in names]
+    async def work(admin: aio.Admin) -> list[dict[str, Any]]:
+        names = sorted(queues.broker_name for queues in (await admin.topics.route(topic)).queues)
+        found = [(name, await admin.topics.config(name, topic)) for name in names]
         return [
             {
                 "broker": name,
@@ -173,10 +154,9 @@ def show(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None
             if config is not None
         ]
 
-    rows = run(work())
+    rows = with_admin(namesrv, work)
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     print_table(
         ("broker", "read queues", "write queues", "permission", "filter", "order", "attributes"),
@@ -200,26 +180,22 @@ def show(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None
 def status(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """Show the offsets of each queue of a topic."""
 
-    async def work() -> list[dict[str, Any]]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> list[dict[str, Any]]:
+        return [
+            {
+                "broker": found.queue.broker_name,
+                "queue": found.queue.queue_id,
+                "min": found.min_offset,
+                "max": found.max_offset,
+                "messages": found.messages,
+                "last_update_ms": found.last_update_ms,
+            }
+            for found in await admin.topics.status(topic)
+        ]
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return [
-                {
-                    "broker": found.queue.broker_name,
-                    "queue": found.queue.queue_id,
-                    "min": found.min_offset,
-                    "max": found.max_offset,
-                    "messages": found.messages,
-                    "last_update_ms": found.last_update_ms,
-                }
-                for found in await admin.topics.status(topic)
-            ]
-
-    rows = run(work())
+    rows = with_admin(namesrv, work)
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     print_table(
         ("broker", "queue", "min", "max", "messages", "last update"),
@@ -231,12 +207,5 @@ def status(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> No
 @app.command("delete")
 def delete(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """Delete a topic with its messages, on every broker and name server."""
-
-    async def work() -> None:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.topics.delete(topic)
-
-    run(work())
+    with_admin(namesrv, lambda admin: admin.topics.delete(topic))
     tell({"deleted": topic}, f"{topic} deleted", as_json)

@@ -6,16 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sparrowmq.cli.base.common import (
-    AsJson,
-    Namesrv,
-    UsageError,
-    namesrv_or_default,
-    print_json,
-    print_table,
-    run,
-    say,
-)
+from sparrowmq.cli.base.common import AsJson, Namesrv, UsageError, print_json, print_table, say, with_admin
 
 app = typer.Typer(help="Values that name servers keep: list, get, put, delete.", no_args_is_help=True)
 
@@ -26,14 +17,7 @@ Key = Annotated[str, typer.Argument(help="The key.")]
 @app.command("list")
 def list_values(namespace: Space, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """List the keys and values of a name space."""
-
-    async def work() -> dict[str, str]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.name_servers.values(namespace)
-
-    found = dict(sorted(run(work()).items()))
+    found = dict(sorted(with_admin(namesrv, lambda admin: admin.name_servers.values(namespace)).items()))
     if as_json:
         print_json(found)
     else:
@@ -43,14 +27,7 @@ def list_values(namespace: Space, namesrv: Namesrv = None, as_json: AsJson = Fal
 @app.command("get")
 def get(namespace: Space, key: Key, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """Print one value."""
-
-    async def work() -> str | None:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.name_servers.value(namespace, key)
-
-    found = run(work())
+    found = with_admin(namesrv, lambda admin: admin.name_servers.value(namespace, key))
     if found is None:
         raise UsageError(f"the name servers have no value for {key!r} in name space {namespace!r}")
     print_json(found) if as_json else say(found)
@@ -65,26 +42,12 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Keep a value at every name server."""
-
-    async def work() -> None:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.name_servers.set_value(namespace, key, value)
-
-    run(work())
+    with_admin(namesrv, lambda admin: admin.name_servers.set_value(namespace, key, value))
     print_json({key: value}) if as_json else say(f"{key} = {value}")
 
 
 @app.command("delete")
 def delete(namespace: Space, key: Key, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """Delete a value at every name server."""
-
-    async def work() -> None:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            await admin.name_servers.delete_value(namespace, key)
-
-    run(work())
+    with_admin(namesrv, lambda admin: admin.name_servers.delete_value(namespace, key))
     print_json({"deleted": key}) if as_json else say(f"{key} deleted")

@@ -16,8 +16,7 @@ def settings(broker: Broker, coordinator: Url = None, as_json: AsJson = False) -
     """List the settings that can change while a broker runs, with their ranges."""
     found = call(coordinator, "GET", f"/cluster/servers/{part(broker)}/changeable")
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     rows = [(one["name"], one["value"], one["range"], one["default"]) for one in found]
     print_table(("setting", "value", "range", "default"), rows)

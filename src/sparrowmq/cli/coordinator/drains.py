@@ -27,8 +27,7 @@ def checks(
     path = "/brokers" if broker is None else f"/brokers/{part(broker)}"
     found = call(coordinator, "GET", path)
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     print_table(
         ("broker", "id", "address", "answers", "takes messages", "last seen", "drain"), map(_row, found)

@@ -40,8 +40,7 @@ def list_settings(coordinator: Url = None, as_json: AsJson = False) -> None:
     """List all dynamic settings: range, scopes, and who applies them."""
     settings = call(coordinator, "GET", "/settings")
     if as_json:
-        for setting in settings:
-            print_json(setting)
+        print_json(*settings)
         return
     rows = [
         (
@@ -68,8 +67,7 @@ def show(
     if group is None:
         found = call(coordinator, "GET", "/settings/set")
         if as_json:
-            for one in found:
-                print_json(one)
+            print_json(*found)
             return
         columns = ("group", *_COLUMNS)
         print_table(columns, [(one["group"], *_row(one)) for one in found])
@@ -213,8 +211,7 @@ def offsets(group: Group, coordinator: Url = None, as_json: AsJson = False) -> N
     """List the moves of a group, newest first."""
     found = call(coordinator, "GET", f"/groups/{part(group)}/resets")
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     rows = [
         (

@@ -54,8 +54,7 @@ def members(group: Group, coordinator: Url = None, as_json: AsJson = False) -> N
     """List the members of a managed group, oldest first. Two with the same client id are two members."""
     found = call(coordinator, "GET", f"/groups/{part(group)}/members")
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     rows = [
         (one["member"], one["address"], one["version"], one["standing"] or "-", one["queues"], one["late"],
@@ -79,8 +78,7 @@ def plans(
     query = {"count": count, "before_id": before}
     found = call(coordinator, "GET", f"/groups/{part(group)}/plans", query=query)
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     rows = [
         (one["id"], one["generation"], one["epoch"], when(one["made_ms"]), when(one["in_force_ms"]),
@@ -99,8 +97,7 @@ def _settings(member: dict[str, Any]) -> str:
 
 def _show_all(groups: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
-        for one in groups:
-            print_json(one)
+        print_json(*groups)
         return
     rows = [
         (one["group"], one["members"], one["queue_count"], one["generation"],

@@ -56,8 +56,7 @@ def list_people(coordinator: Url = None, as_json: AsJson = False) -> None:
     """List users and their roles."""
     people = call(coordinator, "GET", "/people")
     if as_json:
-        for person in people:
-            print_json(person)
+        print_json(*people)
         return
     rows = [
         (one["name"], one["role"], "yes" if one["enabled"] else "no", one["email"], _objects(one))
@@ -153,8 +152,7 @@ def people_of(
     """List users with a role for one topic or group: its owners and others."""
     found = call(coordinator, "GET", "/grants", query={"kind": kind, "object": object_})
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     rows = [(one["name"], one["role"], "yes" if one["enabled"] else "no") for one in found]
     print_table(("name", "role", "enabled"), rows)
@@ -169,8 +167,7 @@ def list_tokens(
     """List tokens, without their values."""
     tokens = call(coordinator, "GET", "/tokens", query={"person": person})
     if as_json:
-        for token in tokens:
-            print_json(token)
+        print_json(*tokens)
         return
     rows = [(one["id"], one["label"], when(one["created_ms"]), when(one["expires_ms"])) for one in tokens]
     print_table(("id", "label", "made", "ends"), rows, right=("id",))

@@ -22,8 +22,7 @@ def status(
     found = call(coordinator, "GET", f"/pipelines/{part(name)}" if name else "/pipelines")
     rows = [found] if name else found
     if as_json:
-        for one in rows:
-            print_json(one)
+        print_json(*rows)
         return
     columns = ("pipeline", "kind", "state", "rows", "rows/s", "lag", "oldest, s", "reported", "by")
     table = [

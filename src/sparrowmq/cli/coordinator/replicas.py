@@ -30,8 +30,7 @@ def list_groups(
     answer = call(coordinator, "GET", path)
     found = [answer] if broker is not None else answer
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     if not found:
         say("No groups; begin with: sparrow replicas manage BROKER")

@@ -19,8 +19,7 @@ def roster(
     """List the members that the coordinator has seen, with first and last time, including former ones."""
     found = call(coordinator, "GET", "/roster", query={"group": group})
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     rows = [
         (

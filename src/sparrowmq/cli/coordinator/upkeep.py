@@ -31,8 +31,7 @@ def list_repairs(
     """List the repairs that the consistency check proposes."""
     found = call(coordinator, "GET", "/findings", query={"kind": kind, "repairs": "true"})
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     rows = [(one["id"], one["kind"], one["text"], one["repair"]["text"]) for one in found if one["repair"]]
     print_table(("id", "kind", "what", "repair"), rows, right=("id",))
@@ -75,8 +74,7 @@ def findings(
     call(coordinator, "GET", f"/services/{part(name)}")  # an unknown name is an error, not an empty table
     found = call(coordinator, "GET", "/findings", query={"service": name, "kind": kind})
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     rows = [(one["id"], one["kind"], when(one["first_ms"]), one["text"]) for one in found]
     print_table(("id", "kind", "since", "what"), rows, right=("id",))

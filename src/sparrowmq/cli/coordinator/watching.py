@@ -33,8 +33,7 @@ def list_services(coordinator: Url = None, as_json: AsJson = False) -> None:
     """List services with leader, last and next run."""
     services = call(coordinator, "GET", "/services")
     if as_json:
-        for one in services:
-            print_json(one)
+        print_json(*services)
         return
     print_table(
         ("service", "leader", "epoch", "every", "last run", "outcome", "next run"), map(_row, services)
@@ -77,8 +76,7 @@ def service_runs(
     """List the runs of a service, newest first."""
     runs = call(coordinator, "GET", f"/services/{part(name)}/runs", query={"count": count})
     if as_json:
-        for run in runs:
-            print_json(run)
+        print_json(*runs)
         return
     rows = [
         (when(run["started_at"]), run["ended_at"] - run["started_at"], run["epoch"], _outcome(run))
@@ -152,8 +150,7 @@ def list_alarms(
     """List alarms, the latest change first."""
     alarms = call(coordinator, "GET", "/alarms", query={"state": state, "rule": rule, "group": group})
     if as_json:
-        for alarm in alarms:
-            print_json(alarm)
+        print_json(*alarms)
         return
     rows = [(one["id"], one["state"], one["rule"], when(one["since_ms"]), one["text"]) for one in alarms]
     print_table(("id", "state", "rule", "since", "what"), rows, right=("id",))
@@ -203,8 +200,7 @@ def notices(
     query = {"failed": "true" if failed else None, "count": count}
     found = call(coordinator, "GET", "/notices", query=query)
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     rows = [
         (
@@ -225,8 +221,7 @@ def limits(coordinator: Url = None, as_json: AsJson = False) -> None:
     """List the limits of groups."""
     found = call(coordinator, "GET", "/limits")
     if as_json:
-        for one in found:
-            print_json(one)
+        print_json(*found)
         return
     rows = [
         (
@@ -307,8 +302,7 @@ def audit(
         return
     entries = call(coordinator, "GET", "/audit", query=query)
     if as_json:
-        for entry in entries:
-            print_json(entry)
+        print_json(*entries)
         return
     rows = [
         (one["id"], when(one["at"]), one["actor"], one["action"], f"{one['kind']} {one['object']}",

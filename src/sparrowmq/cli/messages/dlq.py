@@ -22,6 +22,7 @@ from sparrowmq.cli.base.common import (
     run,
     say,
     tell,
+    with_admin,
 )
 from sparrowmq.cli.base.times import when
 from sparrowmq.core.errors import SparrowError
@@ -75,12 +76,7 @@ def _values(letter: ReceivedMessage) -> dict[str, Any]:
 @app.command("list")
 def list_groups(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """List the groups with dead letters, and their numbers."""
-
-    async def work() -> list[Any]:
-        async with _admin(namesrv) as admin:
-            return await admin.dead_letters.groups()
-
-    found = run(work())
+    found = with_admin(namesrv, lambda admin: admin.dead_letters.groups())
     if as_json:
         for status in found:
             print_json({"group": status.group, "messages": status.messages})
@@ -97,15 +93,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a group's dead letters, oldest first."""
-
-    async def work() -> list[ReceivedMessage]:
-        async with _admin(namesrv) as admin:
-            return await admin.dead_letters.list(group, count=count)
-
-    letters = run(work())
+    letters = with_admin(namesrv, lambda admin: admin.dead_letters.list(group, count=count))
     if as_json:
-        for letter in letters:
-            print_json(_values(letter))
+        print_json(*map(_values, letters))
         return
     rows = [
         (
@@ -143,12 +133,11 @@ def resend(
     if wanted and everything:
         raise UsageError("give either ids of dead letters or --all, not both")
 
-    async def work() -> tuple[list[ResentLetter], dict[str, str]]:
-        async with _admin(namesrv) as admin:
-            told = await admin.dead_letters.resend(group, None if everything else wanted, rate=rate)
-            return told, await _stored_in(admin, group, told)
+    async def work(admin: Admin) -> tuple[list[ResentLetter], dict[str, str]]:
+        told = await admin.dead_letters.resend(group, None if everything else wanted, rate=rate)
+        return told, await _stored_in(admin, group, told)
 
-    told, stored = run(work())
+    told, stored = with_admin(namesrv, work)
     rows = [
         (one.message_id, one.outcome, one.new_id or "-", stored.get(one.new_id) or one.reason or "-")
         for one in told
@@ -198,14 +187,13 @@ def purge(
     """Delete all dead letters of a group, with their topic at all brokers."""
     from sparrowmq.core.names import dlq_topic
 
-    async def work() -> int | None:
-        async with _admin(namesrv) as admin:
-            known = {one.group: one.messages for one in await admin.dead_letters.groups()}
-            if group in known and yes:
-                await admin.topics.delete(dlq_topic(group))
-            return known.get(group)
+    async def work(admin: Admin) -> int | None:
+        known = {one.group: one.messages for one in await admin.dead_letters.groups()}
+        if group in known and yes:
+            await admin.topics.delete(dlq_topic(group))
+        return known.get(group)
 
-    count = run(work())
+    count = with_admin(namesrv, work)
     if count is None:
         raise UsageError(f"group {group} has no dead letters")
     if not yes:

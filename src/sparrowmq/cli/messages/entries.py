@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparrowmq.cli.base.common import AsJson, Namesrv, namesrv_or_default, print_json, print_table, run
+from sparrowmq.cli.base.common import AsJson, Namesrv, print_json, print_table, with_admin
+
+if TYPE_CHECKING:
+    from sparrowmq import aio
 
 
 def entries(
@@ -20,25 +23,22 @@ def entries(
 ) -> None:
     """Show the entries of a consume queue: where each message is in the log, and the code of its tag."""
 
-    async def work() -> list[dict[str, Any]]:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> list[dict[str, Any]]:
         from sparrowmq.core.message import MessageQueue
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return [
-                {
-                    "offset": one.offset,
-                    "physical_offset": one.physical_offset,
-                    "size": one.size,
-                    "tags_code": one.tags_code,
-                }
-                for one in await admin.topics.entries(MessageQueue(topic, broker, queue), first, count)
-            ]
+        return [
+            {
+                "offset": one.offset,
+                "physical_offset": one.physical_offset,
+                "size": one.size,
+                "tags_code": one.tags_code,
+            }
+            for one in await admin.topics.entries(MessageQueue(topic, broker, queue), first, count)
+        ]
 
-    rows = run(work())
+    rows = with_admin(namesrv, work)
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     columns = ("offset", "physical offset", "bytes", "code of the tag")
     print_table(columns, [tuple(row.values()) for row in rows], right=columns)

@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparrowmq.cli.base.common import (
-    AsJson,
-    Namesrv,
-    UsageError,
-    namesrv_or_default,
-    print_json,
-    run,
-    say,
-    say_lines,
-)
+from sparrowmq.cli.base.common import AsJson, Namesrv, UsageError, print_json, say, say_lines, with_admin
 from sparrowmq.cli.base.times import millis, when
 
 if TYPE_CHECKING:
@@ -40,14 +31,7 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Show one message, by its id."""
-
-    async def work() -> ReceivedMessage | None:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.messages.get(topic, message_id)
-
-    message = run(work())
+    message = with_admin(namesrv, lambda admin: admin.messages.get(topic, message_id))
     if message is None:
         raise UsageError(
             f"topic {topic} has no message with id {message_id}; it may have expired, or the broker keeps "
@@ -71,13 +55,7 @@ def query(
     limits = {"begin": millis(begin), "end": millis(end)}
     times: dict[str, Any] = {name: at for name, at in limits.items() if at is not None}
 
-    async def work() -> list[ReceivedMessage]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.messages.query(topic, key, count=count, **times)
-
-    found = run(work())
+    found = with_admin(namesrv, lambda admin: admin.messages.query(topic, key, count=count, **times))
     for message in found:
         show(message, as_json)
     if not found and not as_json:

@@ -17,11 +17,13 @@ from sparrowmq.cli.base.common import (
     print_json,
     print_table,
     run,
+    with_admin,
 )
 from sparrowmq.cli.base.times import when
 from sparrowmq.cli.messages.message_query import Topic
 
 if TYPE_CHECKING:
+    from sparrowmq import aio
     from sparrowmq.aio import Admin
     from sparrowmq.coordinator.cluster.lives import Life, Stage
     from sparrowmq.coordinator.cluster.waiting import AllHalves, AllWaiting
@@ -35,14 +37,12 @@ def life(
 ) -> None:
     """Show what became of a message: stored, delayed, half, retried, dead; and which groups have read it."""
 
-    async def work() -> Life:
-        from sparrowmq import aio
+    async def work(admin: aio.Admin) -> Life:
         from sparrowmq.coordinator.cluster import lives
 
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await lives.life(admin, topic, message_id)
+        return await lives.life(admin, topic, message_id)
 
-    found = run(work())
+    found = with_admin(namesrv, work)
     if not found.stages:
         raise UsageError(
             f"topic {topic} has no message {message_id}; it may have expired, or the broker keeps no index "
@@ -125,8 +125,7 @@ def halves(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
 
 def _print(values: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, *, time_of: str) -> None:
     if as_json:
-        for one in values:
-            print_json(one)
+        print_json(*values)
         return
     rows = [
         [when(value or 0) if name == time_of else value for name, value in one.items()][: len(columns)]

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from sparrowmq.cli.base.common import (
-    AsJson,
-    Namesrv,
-    UsageError,
-    namesrv_or_default,
-    print_json,
-    print_table,
-    run,
-)
+from sparrowmq.cli.base.common import AsJson, Namesrv, UsageError, print_json, print_table, with_admin
 from sparrowmq.cli.base.times import when
+
+if TYPE_CHECKING:
+    from sparrowmq import aio
 
 _OUTCOMES: Final = {"True": "success", "False": "failed"}
 
@@ -29,22 +24,18 @@ def trace(
 ) -> None:
     """Show where a message was sent and who consumed it, with times and results."""
 
-    async def work() -> list[dict[str, Any]]:
-        from sparrowmq import aio
-
-        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            found = await admin.messages.trace(message_id, topic=topic)
-            if not found:
-                is_there = topic in await admin.topics.list(system=True)
-                raise UsageError(_missing(message_id, topic, is_there=is_there))
+    async def work(admin: aio.Admin) -> list[dict[str, Any]]:
+        found = await admin.messages.trace(message_id, topic=topic)
+        if not found:
+            is_there = topic in await admin.topics.list(system=True)
+            raise UsageError(_missing(message_id, topic, is_there=is_there))
         return [
             {"record": type(one).__name__.removesuffix("Trace"), **dataclasses.asdict(one)} for one in found
         ]
 
-    rows = run(work())
+    rows = with_admin(namesrv, work)
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     print_table(("time", "record", "group", "topic", "outcome", "cost ms"), [_line(row) for row in rows])
 

@@ -125,8 +125,7 @@ def topics_of(frame: DataFrame) -> list[Any]:
 def show_topics(found: Sequence[Any], as_json: bool) -> None:
     """Print the result of `topics_of`."""
     if as_json:
-        for row in found:
-            print_json(row.asDict())
+        print_json(*(row.asDict() for row in found))
         return
     columns = ("topic", "messages", "bytes", "first", "last")
     print_table(columns, [[row[name] for name in columns] for row in found], right=("messages", "bytes"))
