@@ -13,7 +13,7 @@ from sparrowmq.core.settings.rows import row as _row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorSettings:
+class CoordinatorSettings(shared_rows.MetricsSettings):
     """A coordinator's settings. RocketMQ has none: the names are this project's."""
 
     bind_address: str = _row(DEFAULT_ADDRESS, "address of the HTTP API; loopback by default")
@@ -64,15 +64,7 @@ class CoordinatorSettings:
     oidc_roles: str = _row(
         "", "value=role, joined with commas; * for everybody; without it nobody may log in"
     )
-    metrics_exporter_type: str = shared_rows.metrics_exporter_type()
-    metrics_grpc_exporter_target: str = shared_rows.metrics_grpc_exporter_target()
-    metrics_grpc_exporter_header: str = shared_rows.metrics_grpc_exporter_header()
-    metric_grpc_exporter_interval_in_mills: int = shared_rows.metric_grpc_exporter_interval_in_mills()
-    metric_grpc_exporter_time_out_in_mills: int = shared_rows.metric_grpc_exporter_time_out_in_mills()
     metrics_prom_exporter_port: int = shared_rows.metrics_prom_exporter_port(5556)
-    metrics_prom_exporter_host: str = shared_rows.metrics_prom_exporter_host()
-    metrics_series_max: int = shared_rows.metrics_series_max()
-    metrics_label: str = shared_rows.metrics_label()
 
     def __post_init__(self) -> None:
         check_ranges(self)

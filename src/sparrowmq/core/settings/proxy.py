@@ -15,7 +15,7 @@ from sparrowmq.core.settings.text import PORT_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProxySettings:
+class ProxySettings(shared_rows.MetricsSettings):
     """A gRPC proxy's settings. The account with which it reaches brokers is that of every command."""
 
     bind_address: str = shared_rows.bind_address()
@@ -46,15 +46,7 @@ class ProxySettings:
     tls_config_file: Path | None = shared_rows.tls_config_file(
         "path of tls.properties, which names the certificates; without it one is made at each start"
     )
-    metrics_exporter_type: str = shared_rows.metrics_exporter_type()
-    metrics_grpc_exporter_target: str = shared_rows.metrics_grpc_exporter_target()
-    metrics_grpc_exporter_header: str = shared_rows.metrics_grpc_exporter_header()
-    metric_grpc_exporter_interval_in_mills: int = shared_rows.metric_grpc_exporter_interval_in_mills()
-    metric_grpc_exporter_time_out_in_mills: int = shared_rows.metric_grpc_exporter_time_out_in_mills()
     metrics_prom_exporter_port: int = shared_rows.metrics_prom_exporter_port(5559)
-    metrics_prom_exporter_host: str = shared_rows.metrics_prom_exporter_host()
-    metrics_series_max: int = shared_rows.metrics_series_max()
-    metrics_label: str = shared_rows.metrics_label()
 
     def __post_init__(self) -> None:
         check_ranges(self)

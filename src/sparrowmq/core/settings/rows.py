@@ -87,10 +87,11 @@ _tables: dict[type, dict[str, Setting]] = {}
 
 
 def table(settings_class: type) -> Mapping[str, Setting]:
-    """The rows of a settings class by wire name."""
+    """The rows of a settings class by wire name; those that it inherits are last."""
     if settings_class not in _tables:
         rows = {}
-        for item in fields(settings_class):
+        own = settings_class.__annotations__
+        for item in sorted(fields(settings_class), key=lambda item: item.name not in own):
             meta = item.metadata
             name = meta["name"] or _wire_name(item.name)
             rows[name] = Setting(

@@ -54,7 +54,7 @@ class SettingStatus(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings:
+class BrokerSettings(shared_rows.MetricsSettings):
     """A broker's settings; names and defaults as RocketMQ's except where the help says so."""
 
     broker_name: str = _row("broker-a", "name of the master and its slaves; RocketMQ: the host name")
@@ -310,16 +310,8 @@ class BrokerSettings:
     log_level: str = shared_rows.log_level()
     log_format: str = shared_rows.log_format()
     slow_request_time: int = shared_rows.slow_request_time()
-    metrics_exporter_type: str = shared_rows.metrics_exporter_type()
-    metrics_grpc_exporter_target: str = shared_rows.metrics_grpc_exporter_target()
-    metrics_grpc_exporter_header: str = shared_rows.metrics_grpc_exporter_header()
-    metric_grpc_exporter_interval_in_mills: int = shared_rows.metric_grpc_exporter_interval_in_mills()
-    metric_grpc_exporter_time_out_in_mills: int = shared_rows.metric_grpc_exporter_time_out_in_mills()
     metrics_prom_exporter_port: int = shared_rows.metrics_prom_exporter_port(5557)
-    metrics_prom_exporter_host: str = shared_rows.metrics_prom_exporter_host()
-    metrics_series_max: int = shared_rows.metrics_series_max()
     metrics_lag_by_queue: bool = _row(False, "metrics of a group's lag in each queue; ours")
-    metrics_label: str = shared_rows.metrics_label()
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -399,7 +391,7 @@ class BrokerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NameServerSettings:
+class NameServerSettings(shared_rows.MetricsSettings):
     """A name server's settings (broker:15.4)."""
 
     bind_address: str = shared_rows.bind_address()
@@ -422,15 +414,7 @@ class NameServerSettings:
     log_level: str = shared_rows.log_level()
     log_format: str = shared_rows.log_format()
     slow_request_time: int = shared_rows.slow_request_time()
-    metrics_exporter_type: str = shared_rows.metrics_exporter_type()
-    metrics_grpc_exporter_target: str = shared_rows.metrics_grpc_exporter_target()
-    metrics_grpc_exporter_header: str = shared_rows.metrics_grpc_exporter_header()
-    metric_grpc_exporter_interval_in_mills: int = shared_rows.metric_grpc_exporter_interval_in_mills()
-    metric_grpc_exporter_time_out_in_mills: int = shared_rows.metric_grpc_exporter_time_out_in_mills()
     metrics_prom_exporter_port: int = shared_rows.metrics_prom_exporter_port(5558)
-    metrics_prom_exporter_host: str = shared_rows.metrics_prom_exporter_host()
-    metrics_series_max: int = shared_rows.metrics_series_max()
-    metrics_label: str = shared_rows.metrics_label()
 
     def __post_init__(self) -> None:
         check_ranges(self)

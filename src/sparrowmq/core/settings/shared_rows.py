@@ -1,10 +1,11 @@
 """Rows that several servers have: the port, its limits and TLS, log lines, metrics. Pure.
 
-They are functions because a dataclass field belongs to one class.
+They are functions where servers differ, because a dataclass field belongs to one class.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -67,51 +68,32 @@ def slow_request_time() -> Any:
     return row(500, "ms from which a request is logged as slow; 0: never; ours", low=0, high=3_600_000)
 
 
-def metrics_exporter_type() -> Any:
-    """`metricsExporterType`."""
-    help_text = "PROM opens a port for /metrics, /health and /ready; OTLP_GRPC sends metrics to a collector"
-    return row("DISABLE", help_text, choices=("DISABLE", "PROM", OTLP_GRPC))
-
-
-def metrics_grpc_exporter_target() -> Any:
-    """`metricsGrpcExporterTarget`."""
-    return row("", "the collector's URL; without http:// it is https://")
-
-
-def metrics_grpc_exporter_header() -> Any:
-    """`metricsGrpcExporterHeader`."""
-    return row("", "its headers, name:value,name:value", secret=True)
-
-
-def metric_grpc_exporter_interval_in_mills() -> Any:
-    """`metricGrpcExporterIntervalInMills`."""
-    return row(60_000, "ms between exports", low=100, high=3_600_000)
-
-
-def metric_grpc_exporter_time_out_in_mills() -> Any:
-    """`metricGrpcExporterTimeOutInMills`."""
-    return row(3_000, "ms for a request to it", low=100, high=600_000)
-
-
 def metrics_prom_exporter_port(default: int) -> Any:
     """`metricsPromExporterPort`."""
-    return row(default, "that port; 0 takes any free one", low=0, high=65535)
+    help_text = "port for /metrics, /health and /ready; 0 takes any free one"
+    return row(default, help_text, low=0, high=65535)
 
 
-def metrics_prom_exporter_host() -> Any:
-    """`metricsPromExporterHost`."""
-    return row(DEFAULT_ADDRESS, "its address; loopback by default, RocketMQ: all addresses")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """The rows for metrics; each server has its own `metricsPromExporterPort`."""
 
-
-def metrics_series_max() -> Any:
-    """`metricsSeriesMax`."""
-    help_text = "most series of one metric; others are counted and left out; ours"
-    return row(10_000, help_text, low=100, high=1_000_000)
-
-
-def metrics_label() -> Any:
-    """`metricsLabel`."""
-    return row("", "labels added to every metric, name:value,name:value")
+    metrics_exporter_type: str = row(
+        "DISABLE",
+        "PROM opens a port for /metrics, /health and /ready; OTLP_GRPC sends metrics to a collector",
+        choices=("DISABLE", "PROM", OTLP_GRPC),
+    )
+    metrics_grpc_exporter_target: str = row("", "the collector's URL; without http:// it is https://")
+    metrics_grpc_exporter_header: str = row("", "its headers, name:value,name:value", secret=True)
+    metric_grpc_exporter_interval_in_mills: int = row(60_000, "ms between exports", low=100, high=3_600_000)
+    metric_grpc_exporter_time_out_in_mills: int = row(3_000, "ms for a request to it", low=100, high=600_000)
+    metrics_prom_exporter_host: str = row(
+        DEFAULT_ADDRESS, "address of that port; loopback by default, RocketMQ: all addresses"
+    )
+    metrics_series_max: int = row(
+        10_000, "most series of one metric; others are counted and left out; ours", low=100, high=1_000_000
+    )
+    metrics_label: str = row("", "labels added to every metric, name:value,name:value")
 
 
 def collector_url(target: str) -> str:
@@ -132,7 +114,7 @@ def collector_url(target: str) -> str:
     return url
 
 
-def check_metrics(settings: Any) -> None:
+def check_metrics(settings: MetricsSettings) -> None:
     """Check what the ranges of these rows for metrics do not say. Raises `SettingsError`."""
     parse_labels(settings.metrics_label)
     parse_headers(settings.metrics_grpc_exporter_header)
