@@ -78,11 +78,10 @@ class FakeBrokers:
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The threads that decompress."""
     found: list[int] = []
-    original = decompress
 
     def noted(*values: Any) -> bytes:
         found.append(threading.get_ident())
-        return original(*values)
+        return decompress(*values)
 
     monkeypatch.setattr("sparrowmq.proxy.base.converting.decompress", noted)
     monkeypatch.setattr("sparrowmq.protocol.record.decompress_body", noted)
