@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support import about
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.base.identity import TAKES_VALUE, assume, before_command, read_tools
@@ -57,11 +58,18 @@ def test_options_become_the_environment_of_clients() -> None:
         ("send T --access-key=a body --secret-key b", "--access-key=a --secret-key b send T body"),
         ("serve T --tls -- program --tls", "--tls serve T -- program --tls"),
         ("topic list -n a:1", "topic list -n a:1"),
-        ("topic list --tools", "--tools topic list"),
+        ("topic list --tools", "--tools"),
+        ("topic list --tls --tls-ca", "--tls --tls-ca"),
     ],
 )
 def test_options_may_follow_the_command(given: str, taken: str) -> None:
     assert before_command(given.split()) == taken.split()
+
+
+def test_an_option_without_its_value_is_named() -> None:
+    result = CliRunner().invoke(app, ["topic", "list", "--tls-ca"])
+    assert result.exit_code == 2
+    assert "Option '--tls-ca' requires an argument" in result.output
 
 
 def test_no_command_has_an_option_of_the_connection_itself() -> None:

@@ -8,7 +8,6 @@ list of processes.
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -49,7 +48,10 @@ TAKES_VALUE: Final = {
 
 
 def before_command(arguments: Sequence[str]) -> list[str]:
-    """The same arguments with these options first. What follows `--` stays: it is for another program."""
+    """The same arguments with these options first. What follows `--` stays: it is for another program.
+
+    Only the options, if the last one lacks its value: it must not take the command's name for it.
+    """
     first: list[str] = []
     rest: list[str] = []
     words = iter(arguments)
@@ -60,7 +62,10 @@ def before_command(arguments: Sequence[str]) -> list[str]:
         elif name in TAKES_VALUE:
             first.append(word)
             if TAKES_VALUE[name] and not equals:
-                first += islice(words, 1)
+                value = next(words, None)
+                if value is None:
+                    return first
+                first.append(value)
         else:
             rest.append(word)
     return first + rest
