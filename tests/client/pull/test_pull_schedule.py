@@ -245,6 +245,25 @@ def test_schedule_closed_during_its_start_calls_nothing() -> None:
     run(main())
 
 
+def test_callback_that_closes_the_schedule_goes_on_and_its_progress_is_committed() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            schedule, ended = schedule_on(cluster, persist_interval=60.0), asyncio.Event()
+
+            async def work(queue: MessageQueue, context: PullContext) -> None:
+                context.consumer.store_offset(queue, 1)
+                await schedule.close()
+                ended.set()
+
+            schedule.register("T", work)
+            await schedule.start()
+            await until(ended.is_set, 10)
+            assert (schedule.state, schedule.queues) == (State.CLOSED, [])
+            assert cluster.broker.offsets == {("g", "T", 0): 1}
+
+    run(main())
+
+
 def test_hanging_callback_does_not_keep_the_program_from_exiting() -> None:
     async def main() -> None:
         async with fake_cluster("T", queues=1) as cluster:

@@ -118,9 +118,9 @@ class PullSchedule(ClientObject):
             raise
 
     async def close(self) -> None:
-        """Stop the calls, commit and leave the group. Idempotent."""
+        """Stop the calls, commit and leave the group. Idempotent. A callback that calls this goes on."""
         self._closing = True
-        for task in {*self._running.values(), *self._at_work}:
+        for task in {*self._running.values(), *self._at_work} - {asyncio.current_task()}:
             if task is not None:
                 task.cancel()
         self._running.clear()

@@ -1841,7 +1841,7 @@ class PullSchedule(PullScheduleFacade):
         self._run(self._inner.start)
 
     def close(self) -> None:
-        """Stop the calls, commit and leave the group. Idempotent."""
+        """Stop the calls, commit and leave the group. Idempotent. A callback that calls this goes on."""
         self._run(self._inner.close)
 
 
