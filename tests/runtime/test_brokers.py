@@ -24,6 +24,8 @@ from sparrowmq.core.settings.servers import BrokerSettings, Layer, NameServerSet
 from sparrowmq.runtime.broker_plan import PlannedBroker, plan_brokers
 from sparrowmq.runtime.brokers import SILENT_SECONDS, STOP_SECONDS, BrokerCluster, BrokerProcess, keep
 
+pytestmark = pytest.mark.stalls(seconds=10, why="a loop that starts a process waits until its program begins")
+
 SMALL = {"mappedFileSizeCommitLog": "1048576", "maxHashSlotNum": "1000", "maxIndexNum": "4000"}
 
 
