@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.console.furnished import ODD, furnish
-from tests.console.site import Reader, Site, site
+from tests.console.site import Reader, Site, part_seconds, site
 from tests.support import sqlite_url
 
-from sparrowmq.console.pages import PAGES
 from sparrowmq.coordinator.cluster import explorer
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database
@@ -31,17 +30,11 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def patience() -> Iterator[None]:
     """Parts of pages wait longer than for people: a busy machine is not what these tests are about. What was
     asked of all brokers is asked again sooner, so that tests do not wait until it is old."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, part_seconds(lambda usual: max(usual, 30.0)):
         patch.setattr(explorer, "WAIT_SECONDS", 15.0)
         for name in ("FRESH_SECONDS", "TABLES_FRESH_SECONDS", "LAG_FRESH_SECONDS", "REST"):
             patch.setattr(explorer, name, 1.0)
-        parts = [part for page in PAGES for part in page.parts]
-        usual = [part.seconds for part in parts]
-        for part in parts:
-            object.__setattr__(part, "seconds", max(part.seconds, 30.0))
         yield
-        for part, seconds in zip(parts, usual, strict=True):
-            object.__setattr__(part, "seconds", seconds)
 
 
 @pytest.fixture(scope="package")

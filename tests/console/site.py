@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from tests.coordinator.running import cheap_passwords
 
 from sparrowmq.console import front
 from sparrowmq.console.identity import OpenId
+from sparrowmq.console.pages import PAGES
 from sparrowmq.coordinator.replicas.group_watch import GroupBrokers
 from sparrowmq.coordinator.server import Coordinator, Started
 from sparrowmq.core.settings.servers import CoordinatorSettings
@@ -61,6 +62,12 @@ class Answer:
         found = re.search(rf'<div data-part="{name}">(.*?)</section>', self.text, re.S)
         assert found is not None, f"no part {name}"
         return " ".join(unescape(re.sub(r"<[^>]*>", " ", found[1])).split())
+
+    def grey(self, name: str) -> bool:
+        """Whether that part of a page could not be loaded: its text says why."""
+        found = re.search(rf'<div data-part="{name}">(.*?)</section>', self.text, re.S)
+        assert found is not None, f"no part {name}"
+        return found[1].lstrip().startswith('<p class="grey"><span class="state unknown">')
 
 
 @dataclass
@@ -155,6 +162,20 @@ class Site:
         token = next(iter(self.admin.cookies.values()))
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         return Reader(self.address).ask(method, f"/api/v1{path}", body, headers)
+
+
+@contextmanager
+def part_seconds(wanted: Callable[[float], float]) -> Iterator[None]:
+    """Other time limits of all parts of pages."""
+    parts = [part for page in PAGES for part in page.parts]
+    usual = [part.seconds for part in parts]
+    for part in parts:
+        object.__setattr__(part, "seconds", wanted(part.seconds))
+    try:
+        yield
+    finally:
+        for part, seconds in zip(parts, usual, strict=True):
+            object.__setattr__(part, "seconds", seconds)
 
 
 @contextmanager

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import socket
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from tests.console.site import site
+from tests.console.site import part_seconds, site
 from tests.support import sqlite_url, until_sync
 
+from sparrowmq.console.texts import words
+from sparrowmq.console.visits import PagePart, Values, Visit, load
 from sparrowmq.coordinator.cluster import explorer
 from sparrowmq.testing import LocalCluster
 
@@ -58,3 +65,53 @@ def test_pages_load_without_a_cluster(path: Path) -> None:
         assert "unknown" in console.admin.page("/brokers").part("brokers")
         refused = console.admin.change("/new/topic", {"topic": "T", "queues": "1", "perm": "6"})
         assert refused.status == 503 and 'value="T"' in refused.text
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Parts of pages wait for less time than for people, so that many of them time out soon."""
+    monkeypatch.setattr(explorer, "WAIT_SECONDS", 0.5)
+    with part_seconds(lambda _: 1.5):
+        yield
+
+
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """The address of a name server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_pages_load_with_a_name_server_that_never_answers(path: Path, impatient: None, deaf: str) -> None:
+    with site(database_url=sqlite_url(path), namesrv_addr=deaf) as console:
+        assert console.admin.login("admin", console.password).status == 303
+        for name, part in (
+            ("/", "lag"),
+            ("/topics", "topics"),
+            ("/groups", "groups"),
+            ("/brokers", "brokers"),
+        ):
+            assert console.admin.page(name).grey(part), name
+        until_sync(lambda: not console.admin.page("/").grey("services"))
+        for name in ("/groups/g", "/topics/T", "/messages?topic=T&by=key&key=k", "/waiting", "/dead-letters"):
+            console.admin.page(name)
+
+
+def test_part_that_takes_too_long_is_given_up_alone() -> None:
+    given_up = list[str]()
+
+    async def never(visit: Visit) -> Values:
+        try:
+            await visit.once("shared", asyncio.Event().wait)
+        finally:
+            given_up.append("never")
+        return {}
+
+    async def now(visit: Visit) -> Values:
+        return {"here": True}
+
+    visit = Visit(cast(Any, SimpleNamespace()), cast(Any, None), words("en"))
+    slow, quick = asyncio.run(load(visit, [PagePart("slow", never, seconds=0.01), PagePart("quick", now)]))
+    assert "No answer within 0.01 seconds" in slow.problem and slow.values == {}
+    assert quick.values == {"here": True} and not quick.problem
+    assert given_up == ["never"] and all(task.cancelled() for task in visit.asked.values())
