@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from string import ascii_letters, digits
 from types import SimpleNamespace
 from typing import Any
 from urllib.request import urlopen
@@ -92,10 +93,10 @@ def send(rig: Rig, count: int = 1, body: bytes = b"hello", **fields: Any) -> Non
         assert not rig.sending.store_chunk(connection, [hot_send(send_command(body, **fields))])
 
 
-def pull(rig: Rig, offset: int, count: int, group: str = "g") -> None:
+def pull(rig: Rig, offset: int, count: int, group: str = "g", **more: str) -> None:
     """Pull this many messages of queue 0 as a member."""
     connection: Any = FakeConnection()
-    ext = pull_ext(consumerGroup=group, queueOffset=offset, maxMsgNums=count, sysFlag=4)
+    ext = pull_ext(consumerGroup=group, queueOffset=offset, maxMsgNums=count, sysFlag=4, **more)
     frame = FrameReader().feed(encode(Command(RequestCode.PULL_MESSAGE, 1, 0, ext)))[0]
     found = decode_pull(frame[1])
     assert found is not None
@@ -302,6 +303,17 @@ def test_traffic_is_counted_by_topic_and_group(rig: Rig) -> None:
     assert found["rocketmq_message_size_sum"] == {"": rig.store.position}
     send(rig)
     assert figures(rig)["rocketmq_messages_in_total"] == {topic: 4}, "at once, and nothing twice"
+
+
+def test_names_with_every_legal_character_are_labels(rig: Rig) -> None:
+    topic, group = "T%|_-" + ascii_letters + digits, "g%|_-" + ascii_letters + digits
+    rig.make_topic(topic, 1)
+    send(rig, topic=topic)
+    pull(rig, 0, 1, group, topic=topic)
+    found = figures(rig)
+    assert found["rocketmq_messages_in_total"] == {f"is_system=false,message_type=normal,topic={topic}": 1}
+    out = f"consumer_group={group},is_system=false,topic={topic}"
+    assert found["rocketmq_messages_out_total"] == {out: 1}
 
 
 def test_ends_of_transactions_are_counted_by_topic(rig: Rig) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.coordinator.services.watched import MadeUp
+from tests.httpd.test_operators import ask, state
 from tests.support import run, sqlite_url, until
 
 from sparrowmq.coordinator.database import migrate
@@ -22,6 +23,7 @@ from sparrowmq.core.errors import DatabaseGoneError
 from sparrowmq.core.figures.exposition import Exposition, Operated
 from sparrowmq.core.settings.servers import CoordinatorSettings
 from sparrowmq.core.stalls import StallBook
+from sparrowmq.httpd.operators import OperatorPort
 from sparrowmq.transport.places import Places
 
 Samples = dict[str, dict[str, float]]
@@ -89,14 +91,22 @@ def test_without_its_database_it_is_healthy_and_not_ready(
         database = Database(sqlite_url(tmp_path / "c.db"))
         watch = DatabaseWatch(database, sleep)
         operated = operating(watch)
+        port = OperatorPort(lambda: [operated], host="127.0.0.1", port=0, series_max=1000)
+        await port.start()
         task = asyncio.create_task(watch.run())
         checks.set()
         await until(operated.lacks)
         assert operated.lacks() == ["the database did not answer the last check: connection refused"]
         assert not operated.faults(), "a restart does not mend it"
+        assert (await state(port, "/health"))[0] == 200
+        status, told = await state(port, "/ready")
+        assert (status, told["nodes"][0]["reasons"]) == (503, operated.lacks())
+        assert b"\nsparrow_coordinator_database_answers{" in (await ask(port, "/metrics"))[2]
         assert figures(operated)["sparrow_coordinator_database_answers"] == {"": 0}
         checks.set()
         await until(lambda: not operated.lacks())
+        assert (await state(port, "/ready"))[0] == 200
+        await port.close()
         task.cancel()
         await asyncio.wait([task])
         database.close()
