@@ -79,7 +79,7 @@ SLEEPS: Final[dict[str, int]] = {
     "runtime/test_brokers.py": 1,
     "runtime/test_child.py": 1,
     "runtime/test_interpreter.py": 2,
-    "simulation/test_probes.py": 1,
+    "simulation/test_probes.py": 6,
     "simulation/whole/acts.py": 2,
     "simulation/whole/members.py": 2,
     "simulation/whole/network.py": 1,

@@ -140,6 +140,8 @@ class Port:
         """No file has this number, so no loop reads it."""
         return 1_000_000 + self.number
 
+    def setblocking(self, flag: bool) -> None: ...
+
     def close(self) -> None: ...
 
 

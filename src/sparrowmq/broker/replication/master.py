@@ -268,9 +268,13 @@ class Master:
     async def _tick(self) -> None:
         while True:  # until cancelled by close
             await self._sleep(min(TICK_SECONDS_MAX, self.heartbeat / 4, self.silence / 4))
-            for link in self.links:
-                link.tick()
+            self._beat()
             self._look()
+
+    def _beat(self) -> None:
+        """Send heartbeats that are due, and close silent connections."""
+        for link in self.links:
+            link.tick()
 
     def _look(self) -> None:
         """Decide what to propose for the in-sync set."""
