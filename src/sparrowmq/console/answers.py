@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from sparrowmq.console.federated import GO, ONWARD_CHARS_MAX, OUT
-from sparrowmq.console.forms import ENTER, KEPT, fillable, kept, submitted
+from sparrowmq.console.forms import ENTER, KEPT, fillable, kept, linked, submitted
 from sparrowmq.console.rendering import THEMES, render
 from sparrowmq.console.safety import CSRF_FIELD, ConsoleAddress, csrf_of, inner_path, is_csrf
 from sparrowmq.console.streams import CountedStream, Streams
@@ -211,7 +211,7 @@ class Desk:
             if visit is None:
                 return await self._resume(request, form)
             if request.method == "GET":
-                return await self._ask(visit, form, fillable(visit.query))
+                return await self._ask(visit, form, fillable(linked(request)))
             given = await submitted(request)
             self._need_own(request)
             if not is_csrf(visit.caller.text, given.get(CSRF_FIELD, "")):

@@ -45,6 +45,17 @@ async def submitted(request: Request) -> dict[str, str]:
     return {name: "\n".join(values) for name, values in found.items()}
 
 
+def linked(request: Request) -> dict[str, str]:
+    """The fields of a link to a form; several with one name are joined by line feeds, as if it were
+    submitted.
+    """
+    found: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if not name.startswith("_"):
+            found[name] = f"{found[name]}\n{value}" if name in found else value
+    return found
+
+
 def fillable(fields: Mapping[str, str]) -> dict[str, str]:
     """The fields that a link fills in. Who confirms writes the reason and the name of what is destroyed."""
     return {name: value for name, value in fields.items() if name not in OF_THE_PERSON | PASSWORDS}

@@ -167,9 +167,8 @@ async def outcomes(visit: Visit) -> Values:
 
 
 async def _fields(visit: Visit) -> Sequence[Field]:
-    picked = visit.request.query_params.getlist("ids")[:IDS_MAX]
     return [
-        Field("ids", "form.ids", "lines", "\n".join(picked), help=visit.words("form.ids-help", most=IDS_MAX)),
+        Field("ids", "form.ids", "lines", help=visit.words("form.ids-help", most=IDS_MAX)),
         Field("rate", "form.rate", "decimal", "10", help=visit.words("form.rate-help")),
     ]
 
