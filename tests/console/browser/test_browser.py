@@ -365,6 +365,26 @@ def test_message_is_sent_found_and_traced(page: Any, console: Site, cluster: Loc
     page.locator("[data-part=stages] tbody tr").nth(1).wait_for()
 
 
+def test_form_comes_back_after_a_login(page: Any, console: Site) -> None:
+    """The session ends while the reader writes a message of several lines."""
+    body = "{\n\t'order': 42,\n}"
+    page.goto(f"{console.started.url}/topics/{ODD.topic}/send")
+    page.fill("[name=body]", body)
+    page.fill("[name=keys]", "mid-form")
+    page.context.clear_cookies()
+    page.click("button[value=look]")
+    page.locator("[role=alert]").wait_for()
+    assert page.url.endswith(f"/topics/{ODD.topic}/send")
+    page.fill("#name", "admin")
+    page.fill("#password", console.password)
+    page.click("main button")
+    page.locator(".preview").wait_for()
+    assert (page.input_value("[name=body]"), page.input_value("[name=keys]")) == (body, "mid-form")
+    page.fill("[name=reason]", "a walk")
+    page.click("button[value=do]")
+    page.locator(".done").wait_for()
+
+
 def test_stream_ends_when_the_page_is_closed(page: Any, console: Site) -> None:
     streams: list[str] = []
     page.on(
