@@ -30,7 +30,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from playwright.sync_api import sync_playwright
@@ -106,6 +106,20 @@ class Coordinator:
         connection.request("GET", path, headers={"Cookie": self.cookie, "Accept-Language": "en"})
         answer = connection.getresponse()
         return answer.status, answer.read()
+
+    def api(self, path: str) -> Any:
+        """What the API answers, over a new connection. Raises `RuntimeError` for a refusal."""
+        connection = HTTPConnection(self.address, timeout=60)
+        headers = {"Authorization": f"Bearer {self.cookie.partition('=')[2]}"}
+        try:
+            connection.request("GET", f"/api/v1{path}", headers=headers)
+            answer = connection.getresponse()
+            text = answer.read()
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise RuntimeError(f"{path}: {answer.status} {text[:300]!r}")
+        return json.loads(text)
 
 
 @contextmanager
