@@ -16,6 +16,7 @@ from tests.support import until_sync
 import sparrowmq as mq
 from sparrowmq.console.pages import FORMS, PAGES
 from sparrowmq.console.safety import HEADERS
+from sparrowmq.console.texts import catalogue
 from sparrowmq.testing import LocalCluster
 
 VOID = frozenset("meta link input br img hr circle path rect meter option".split()) - {"meter", "option"}
@@ -178,6 +179,16 @@ def test_pages_are_in_chinese_for_chinese_readers(console: Site) -> None:
     page = reader.page("/")
     assert '<html lang="zh"' in page.text and "有问题吗？" in page.words
     assert "Is anything wrong?" not in page.words
+
+
+def test_services_say_in_both_languages_what_they_are_for(console: Site) -> None:
+    titles = {one["name"]: one["title"] for one in json.loads(console.call("GET", "/services").text)}
+    known = catalogue()
+    assert {name: known[f"purpose.{name}"][0] for name in titles} == titles
+    reader = console.reader("viewer", ODD.password)
+    reader.headers["Accept-Language"] = "zh"
+    shown = reader.page("/services").part("services")
+    assert all(known[f"purpose.{name}"][1] in shown for name in titles)
 
 
 def test_language_and_colour_scheme_are_kept(console: Site) -> None:

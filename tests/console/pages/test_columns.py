@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 
 from sparrowmq.console.pages.columns import disk_rows, lag_rows, service_rows
+from sparrowmq.console.texts import words
 
 
 def test_ages_are_unknown_without_data() -> None:
@@ -35,9 +36,10 @@ def test_disks_show_when_they_are_full_and_which_could_not_be_queried() -> None:
 
 
 def test_services_show_paused_leader_or_no_leader() -> None:
-    one = {"paused": False, "leader": "me", "last_run": None}
+    one = {"name": "lag-alarm", "paused": False, "leader": "me", "last_run": None}
     rows = service_rows(
-        [one, one | {"paused": True}, one | {"leader": None, "last_run": {"ended_at": 5, "outcome": "done"}}]
+        [one, one | {"paused": True}, one | {"leader": None, "last_run": {"ended_at": 5, "outcome": "done"}}],
+        words("en"),
     )
     assert [row["state"] for row in rows] == ["leads", "paused", "leaderless"]
     assert [(row["last_ms"], row["outcome"]) for row in rows] == [(0, "never"), (0, "never"), (5, "done")]

@@ -35,6 +35,7 @@ MADE = (
     "access.",
     "server.",
     "bound.",
+    "purpose.",
 )
 """Sections whose keys are put together when a page is made."""
 SAME = frozenset({"Broker", "JSON", "Broker "})
@@ -94,7 +95,7 @@ def test_no_string_is_unused() -> None:
 def made(key: str, code: str) -> bool:
     """Whether the name of a key occurs in the code, whole or as the end of a composed key."""
     section, _, name = key.partition(".")
-    if section in ("state", "role", "verdict", "minutes", "bound") or key.startswith(
+    if section in ("state", "role", "verdict", "minutes", "bound", "purpose") or key.startswith(
         ("tune.by-", "replicas.wish-")
     ):
         return True

@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from sparrowmq.console.tables import Column
+from sparrowmq.console.texts import Words
 from sparrowmq.console.visits import at
 from sparrowmq.coordinator.api.shared import Answer
 
@@ -112,9 +113,14 @@ def disk_rows(found: Answer, forecasts: Sequence[Answer]) -> Rows:
     return [*rows, *({**one, "used": None, "free_bytes": None, "full_in": None} for one in silent)]
 
 
-def service_rows(found: Sequence[Answer]) -> Rows:
-    """Services with the word for their state, and their last run."""
-    return [one | {"state": service_state(one)} | _last(one["last_run"]) for one in found]
+def service_rows(found: Sequence[Answer], words: Words) -> Rows:
+    """Services with what they are for, the word for their state, and their last run."""
+    return [
+        one
+        | {"title": words.named("purpose", one["name"]), "state": service_state(one)}
+        | _last(one["last_run"])
+        for one in found
+    ]
 
 
 def service_state(one: Mapping[str, Any]) -> str:

@@ -146,7 +146,7 @@ async def disks(visit: Visit) -> Values:
 
 async def services(visit: Visit) -> Values:
     """Services and their leaders; those that are paused or have no leader come first."""
-    rows = service_rows(await _all_services(visit))
+    rows = service_rows(await _all_services(visit), visit.words)
     rows = sorted(rows, key=lambda row: (row["state"] == "leads", row["name"]))
     return {"table": await visit.table("services", SERVICE_COLUMNS[:-1], rows), "more": "/services"}
 

@@ -47,14 +47,14 @@ INTERVAL: Final = "interval_seconds"
 
 async def services(visit: Visit) -> Values:
     """All services."""
-    rows = service_rows(await visit.call(watching.list_services, visit.caller))
+    rows = service_rows(await visit.call(watching.list_services, visit.caller), visit.words)
     return {"table": await visit.table("services", SERVICES, rows, sort="name")}
 
 
 async def service(visit: Visit) -> Values:
     """One service: its leader, the end of the lease, and its next run."""
     found = await visit.call(watching.one_service, visit.named("name"), visit.caller)
-    (row,) = service_rows([found])
+    (row,) = service_rows([found], visit.words)
     facts = (
         ("title", "text", row["title"]),
         ("state", "state", row["state"]),
