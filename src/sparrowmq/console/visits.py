@@ -136,7 +136,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a form. `kind` is text, number, select, lines, or password; `label` the key of its words.
+    """A field of a form. `kind` is text, number, decimal, moment, select, lines, or password; `label` the key
+    of its words. A moment that was not typed yet is shown in the reader's time zone.
 
     A password is typed with the reason and is never sent back to the browser: `PASSWORDS` has its name.
     """

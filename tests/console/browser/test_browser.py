@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -125,6 +126,37 @@ def test_times_are_in_the_readers_time_zone(page: Any) -> None:
     time = page.locator("td time").first
     assert time.inner_text().endswith("GMT+8")
     assert time.get_attribute("title").endswith("Z")
+
+
+def test_forms_offer_times_in_the_readers_time_zone_and_keep_typed_ones(page: Any, console: Site) -> None:
+    page.goto(f"{console.started.url}/groups/{ODD.group}/reset")
+    offered = page.input_value("[name=time]")
+    assert offered.endswith("+08:00")
+    assert abs(datetime.fromisoformat(offered) - datetime.now(UTC)) < timedelta(minutes=5)
+    page.fill("[name=time]", "2026-11-23T09:00:00+01:00")
+    page.locator("button[value=look]").first.click()
+    page.locator(".preview").wait_for()
+    assert page.input_value("[name=time]") == "2026-11-23T09:00:00+01:00"
+
+
+def test_menu_shows_where_the_reader_is_on_a_narrow_screen(page: Any, console: Site) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    for path in ("/", "/brokers", "/audit"):
+        page.goto(f"{console.started.url}{path}")
+        box = page.locator("nav [aria-current]").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 360, path
+
+
+def test_focus_goes_through_the_bar_as_it_is_read(page: Any, console: Site) -> None:
+    places = page.evaluate(
+        """() => [...document.querySelectorAll("header.bar :is(a, select, button)")].map((one) => {
+            const box = one.getBoundingClientRect();
+            return [box.left, box.top + box.height / 2];
+        })"""
+    )
+    assert len(places) > 15
+    for (left, middle), (next_left, next_middle) in pairwise(places):
+        assert next_left > left or next_middle > middle + 10
 
 
 def test_pages_can_be_used_with_the_keyboard_alone(page: Any, console: Site) -> None:

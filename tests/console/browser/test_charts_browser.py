@@ -85,3 +85,11 @@ def test_every_page_with_history_has_charts(
         card = page.locator(".card").first.evaluate("found => getComputedStyle(found).backgroundColor")
         line = page.locator(".line-0 .stroke").first.evaluate("found => getComputedStyle(found).stroke")
         assert line not in (card, "none")
+
+
+def test_newest_values_are_shown_first_where_a_chart_is_wider_than_the_screen(page: Any, past: str) -> None:  # noqa: F811
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto(past)
+    for plot in page.locator(".plot").all():
+        left, inner, outer = plot.evaluate("one => [one.scrollLeft, one.clientWidth, one.scrollWidth]")
+        assert outer > inner and abs(left + inner - outer) <= 1

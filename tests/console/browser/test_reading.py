@@ -16,6 +16,13 @@ from sparrowmq.testing import LocalCluster
 
 A4_PIXELS = 794
 """Width of a sheet of A4 at 96 pixels to the inch."""
+BROKEN = """() => [...document.querySelectorAll("main th")].filter((one) => {
+    const words = document.createRange();
+    words.selectNodeContents(one.querySelector("a") ?? one);
+    const lines = new Set([...words.getClientRects()].map((line) => Math.round(line.bottom)));
+    return lines.size > 1 && !/\\s/.test(one.textContent.trim());
+}).map((one) => one.textContent)"""
+"""Headings of columns that are one word on several lines."""
 
 
 def test_copied_rows_contain_no_formulas(page: Any, console: Site) -> None:  # noqa: F811
@@ -50,7 +57,23 @@ def test_printed_page_has_everything_but_controls(page: Any, console: Site, path
         ".map(one => one.getBoundingClientRect().right))"
     )
     assert wide <= A4_PIXELS, "nothing is cut off at the right"
+    assert page.evaluate(BROKEN) == []
     assert page.pdf().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_headings_of_columns_are_not_broken_on_a_narrow_screen(
+    page: Any,  # noqa: F811
+    console: Site,
+    language: str,
+) -> None:
+    """Chinese has no blanks: without a rule, each of its characters may begin a line."""
+    page.set_extra_http_headers({"Accept-Language": language})
+    page.set_viewport_size({"width": 360, "height": 740})
+    for path in ("/", "/groups", f"/groups/{ODD.group}"):
+        page.goto(f"{console.started.url}{path}")
+        assert page.evaluate("document.documentElement.lang") == language
+        assert page.evaluate(BROKEN) == [], path
 
 
 def test_very_wide_screen_is_used(page: Any, console: Site) -> None:  # noqa: F811

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from sparrowmq.console import shown
@@ -305,12 +304,12 @@ async def _fields(visit: Visit) -> Sequence[Field]:
     if not topics:
         raise RefusedError(visit.words("empty.places"), status=409)
     kinds = [(name, visit.words(f"form.to-{name}")) for name in ("time", "first", "last", "offset")]
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    now = datetime.now(UTC).astimezone().isoformat(timespec="seconds")
     return [
         Field("topic", "column.topic", "select", topics[0], [(one, one) for one in topics]),
         Field("queue", "form.queue", value="", needed=False, help=visit.words("form.queue-help")),
         Field("to", "form.to", "select", "time", kinds),
-        Field("time", "form.time", value=now, needed=False, help=visit.words("form.time-help")),
+        Field("time", "form.time", "moment", now, needed=False, help=visit.words("form.time-help")),
         Field("offset", "form.offset", "number", needed=False, help=visit.words("form.offset-help")),
     ]
 

@@ -13,7 +13,20 @@ function label(form, at) {
   return form === "day" ? `${two(at.getMonth() + 1)}-${two(at.getDate())}` : `${two(at.getHours())}:${two(at.getMinutes())}`;
 }
 
+// A time with the reader's zone, as forms take it: 2026-11-23T09:00:00+08:00.
+function iso(at) {
+  const two = (number) => String(number).padStart(2, "0");
+  const ahead = -at.getTimezoneOffset();
+  const zone = `${ahead < 0 ? "-" : "+"}${two(Math.trunc(Math.abs(ahead) / 60))}:${two(Math.abs(ahead) % 60)}`;
+  return new Date(at.getTime() + ahead * 60000).toISOString().slice(0, 19) + zone;
+}
+
 function localize(within) {
+  for (const one of within.querySelectorAll("input[data-moment]")) {
+    const at = new Date(one.value);
+    if (!Number.isNaN(at.getTime())) one.value = iso(at);
+  }
+  for (const one of within.querySelectorAll(".plot")) one.scrollLeft = one.scrollWidth; // the newest values
   for (const one of within.querySelectorAll("button[data-copy-table]")) one.hidden = false;
   for (const one of within.querySelectorAll("text[data-at]")) {
     one.textContent = label(one.dataset.form, new Date(Number(one.dataset.at)));
@@ -38,11 +51,10 @@ function isInUse(part) {
 function replace(name, html) {
   const part = document.querySelector(`[data-part="${CSS.escape(name)}"]`);
   if (part === null || isInUse(part)) return;
-  const scrolled = part.querySelector(".scroll")?.scrollLeft ?? 0;
+  const scrolled = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
   part.innerHTML = html; // made by the server, which escapes what others wrote; scripts in it do not run
   localize(part);
-  const table = part.querySelector(".scroll");
-  if (table !== null) table.scrollLeft = scrolled;
+  part.querySelectorAll(".scroll").forEach((one, index) => { one.scrollLeft = scrolled[index] ?? one.scrollLeft; });
   part.classList.remove("fresh");
   void part.offsetWidth;
   part.classList.add("fresh");
@@ -172,5 +184,10 @@ document.addEventListener("keydown", (event) => {
 });
 
 localize(document);
+const current = document.querySelector(".bar nav [aria-current]");
+if (current !== null) { // on a narrow screen the menu is wider than the screen
+  const menu = current.closest("nav");
+  menu.scrollLeft = current.offsetLeft - (menu.clientWidth - current.offsetWidth) / 2;
+}
 const live = document.querySelector("[data-live]");
 if (live !== null) follow(live.dataset.live);
