@@ -24,8 +24,7 @@ from pyspark.sql.utils import is_remote
 from sparrowmq.core.errors import SettingsError
 
 if TYPE_CHECKING:
-    from sparrowmq.spark.options.table import ReadOptions, WriteOptions
-    from sparrowmq.spark.write.queue_choice import QueueChoice
+    from sparrowmq.spark.options.table import ReadOptions
 
 _REGISTERED: Final = "spark.sparrowmq.registered"
 """Set in sessions that know both names: Spark keeps and clones a session's settings and its sources alike."""
@@ -75,46 +74,24 @@ class RocketMQSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For batch writes."""
         _need_packages()
-        from sparrowmq.spark.bodies.schema import sink_columns
         from sparrowmq.spark.options.table import WriteOptions
-        from sparrowmq.spark.write import finished_jobs
-        from sparrowmq.spark.write.exactly_once import check_batch
-        from sparrowmq.spark.write.guarantees import announce, batch_choice
+        from sparrowmq.spark.write.plan import batch_plan
         from sparrowmq.spark.write.writer import RocketMQWriter
 
         _refuse_overwrite(overwrite)
-        options = WriteOptions.parse(self.options)
-        columns = sink_columns(schema, options)
-        keyed = columns.has_key_ids
-        announce(options, stream=False, delayed=columns.has_delays, keyed=keyed)
-        check_batch(options, columns)
-        done = finished_jobs.find(options)
-        choice = None if done is not None else batch_choice(options, keyed=keyed)
-        return RocketMQWriter(options, schema, choice, done)
+        return RocketMQWriter(batch_plan(WriteOptions.parse(self.options), schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For streaming writes; `overwrite` is output mode `complete`."""
         _need_packages()
-        from sparrowmq.spark.bodies.schema import sink_columns
         from sparrowmq.spark.options.table import WriteOptions
         from sparrowmq.spark.options.versions import check_stream_writer
-        from sparrowmq.spark.write.exactly_once import check_stream
-        from sparrowmq.spark.write.guarantees import announce, stream_choice
+        from sparrowmq.spark.write.plan import stream_plan
         from sparrowmq.spark.write.writer import RocketMQStreamWriter
 
         check_stream_writer()
         _refuse_overwrite(overwrite)
-        options = WriteOptions.parse(self.options)
-        columns = sink_columns(schema, options)
-        keyed = columns.has_key_ids
-        announce(options, stream=True, delayed=columns.has_delays, keyed=keyed)
-
-        def plan(options: WriteOptions) -> QueueChoice | None:
-            choice = stream_choice(options, keyed=keyed)
-            check_stream(options, columns, choice)
-            return choice
-
-        return RocketMQStreamWriter(options, schema, plan)
+        return RocketMQStreamWriter(stream_plan(WriteOptions.parse(self.options), schema))
 
 
 class SparrowMQSource(RocketMQSource):

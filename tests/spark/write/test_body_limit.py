@@ -27,6 +27,7 @@ from sparrowmq.spark.pipelines.replay import rows as replayed
 from sparrowmq.spark.write import body_limit as limits
 from sparrowmq.spark.write.body_limit import LargestBody, check_bodies, smallest
 from sparrowmq.spark.write.identity import RowIdentity
+from sparrowmq.spark.write.plan import WritePlan
 from sparrowmq.spark.write.routing import Destination
 from sparrowmq.spark.write.writer import send_rows
 from sparrowmq.testing import LocalCluster
@@ -47,7 +48,7 @@ def large() -> Iterator[Topics]:
 def _send(to: Topics, bodies: list[bytes], identity: RowIdentity | None = None, **more: Any) -> None:
     options = replace(WriteOptions(name_server=to.cluster.namesrv, topic="Large"), **more)
     batch = pa.record_batch({"body": pa.array(bodies, pa.binary())})
-    send_rows(iter([batch]), SinkColumns("body"), options, identity)
+    send_rows(iter([batch]), WritePlan(options, SinkColumns("body")), identity)
 
 
 @pytest.mark.parametrize("identity", [None, RowIdentity("q", 0, 0)], ids=["plain", "numbered"])

@@ -12,7 +12,7 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.bodies.schema import sink_columns
 from sparrowmq.spark.options.table import WriteOptions
-from sparrowmq.spark.write import exactly_once
+from sparrowmq.spark.write import plan
 from sparrowmq.spark.write.queue_choice import QueueChoice
 
 KEYED = {"jobId": "j", "idempotenceKey": "keys", "planLocation": "/p"}
@@ -33,7 +33,7 @@ def judging_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
 def batch(schema: str = "body string, keys string", **given: str) -> None:
     named = {"nameServer": "h:1", "topic": "T", "delivery": "exactlyOnce", **given}
     options = WriteOptions.parse({name: text for name, text in named.items() if text}, {})
-    exactly_once.check_batch(options, sink_columns(struct(schema), options))
+    plan.check_batch(options, sink_columns(struct(schema), options))
 
 
 def test_a_batch_whose_rows_and_plan_are_known_is_taken() -> None:
@@ -75,7 +75,7 @@ def stream(checkpoint: Path, offsets: list[str], **given: str) -> None:
     }
     options = WriteOptions.parse({**named, **given}, {})
     choice = QueueChoice(4, "T", (MessageQueue("T", "b", 0),))
-    exactly_once.check_stream(options, sink_columns(struct("body string, keys string"), options), choice)
+    plan.check_stream(options, sink_columns(struct("body string, keys string"), options), choice)
 
 
 def test_a_stream_of_sources_that_plan_their_batches_is_taken(tmp_path: Path) -> None:
@@ -95,4 +95,4 @@ def test_a_stream_without_a_plan_is_refused(tmp_path: Path) -> None:
     options = WriteOptions.parse({"nameServer": "h:1", "topic": "T", "delivery": "exactlyOnce"}, {})
     columns = sink_columns(struct("body string"), options)
     with pytest.raises(SettingsError, match="the writer's option checkpointLocation is missing"):
-        exactly_once.check_stream(options, columns, None)
+        plan.check_stream(options, columns, None)

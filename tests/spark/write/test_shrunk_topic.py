@@ -16,6 +16,7 @@ from sparrowmq.spark.bodies.schema import sink_columns
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.write.guarantees import batch_choice
 from sparrowmq.spark.write.identity import RowIdentity
+from sparrowmq.spark.write.plan import WritePlan
 from sparrowmq.spark.write.writer import Sent, send_rows
 
 ROWS = 4 * 2048
@@ -47,7 +48,7 @@ class Job:
                     middle()
                 yield whole.slice(start, 500)
 
-        return send_rows(parts(), self._columns, self.options, RowIdentity("j", 0, 0), choice)
+        return send_rows(parts(), WritePlan(self.options, self._columns, choice), RowIdentity("j", 0, 0))
 
     def shrink(self, reads: int, writes: int) -> None:
         """Change the numbers of queues."""

@@ -1,18 +1,65 @@
-"""Option `delivery=exactlyOnce`: a write that may store a row twice is refused before it runs.
+"""The plan of a write: what is decided about it on the driver, before its first row.
 
-If that cannot be known in advance (whether there is a shuffle, whether the rows of another attempt are the
-same), the task ends instead of storing a row twice (`idempotent_send`).
+With option `delivery=exactlyOnce` a write that may store a row twice is refused before it runs. If that
+cannot be known in advance (whether there is a shuffle, whether the rows of another attempt are the same), the
+task ends instead of storing a row twice (`idempotent_send`).
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
+
+from pyspark.sql.types import StructType
 
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.spark.bodies.schema import SinkColumns
+from sparrowmq.spark.bodies.schema import SinkColumns, sink_columns
 from sparrowmq.spark.options.table import WriteOptions
-from sparrowmq.spark.write.guarantees import never_once
+from sparrowmq.spark.write import finished_jobs
+from sparrowmq.spark.write.finished_jobs import Tally
+from sparrowmq.spark.write.guarantees import announce, batch_choice, never_once, stream_choice
 from sparrowmq.spark.write.queue_choice import QueueChoice, folder_at
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What the tasks of a write do."""
+
+    options: WriteOptions
+    columns: SinkColumns
+    choice: QueueChoice | None = None
+    """The queues of the first try; None when each task takes the topic's queues of now."""
+    done: Tally | None = None
+    """The result of an earlier run of the job: rows are only counted."""
+
+    def without_hadoop(self) -> WritePlan:
+        """The plan for tasks, which need no settings of the checkpoint's file system."""
+        return replace(self, options=replace(self.options, hadoop={}))
+
+
+def batch_plan(options: WriteOptions, schema: StructType) -> WritePlan:
+    """The plan of a batch write. Raises `SettingsError` for one that cannot do what its options ask."""
+    columns = sink_columns(schema, options)
+    keyed = columns.has_key_ids
+    announce(options, stream=False, delayed=columns.has_delays, keyed=keyed)
+    check_batch(options, columns)
+    done = finished_jobs.find(options)
+    choice = None if done is not None else batch_choice(options, keyed=keyed)
+    return WritePlan(options, columns, choice, done)
+
+
+def stream_plan(options: WriteOptions, schema: StructType) -> WritePlan:
+    """The plan of a streaming write, without the queues of its micro-batches: see `micro_batch_plan`."""
+    columns = sink_columns(schema, options)
+    announce(options, stream=True, delayed=columns.has_delays, keyed=columns.has_key_ids)
+    return WritePlan(options, columns)
+
+
+def micro_batch_plan(plan: WritePlan) -> WritePlan:
+    """The plan of the micro-batch that begins now. Raises `SettingsError` as `batch_plan` does."""
+    choice = stream_choice(plan.options, keyed=plan.columns.has_key_ids)
+    check_stream(plan.options, plan.columns, choice)
+    return replace(plan, choice=choice)
 
 
 def check_batch(options: WriteOptions, columns: SinkColumns) -> None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
 from sparrowmq.columnar.encode import MessageColumns, encode_batches
 from sparrowmq.columnar.ids import IDS_MAX, UniqueIdColumns
@@ -27,7 +26,7 @@ from sparrowmq.columnar.schema import PROPERTIES
 from sparrowmq.core.errors import InvalidMessageError, SettingsError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.loops.event_loop import loop_thread
-from sparrowmq.spark.bodies.schema import SinkColumns, sink_columns
+from sparrowmq.spark.bodies.schema import SinkColumns
 from sparrowmq.spark.cluster.clients import admin, producer, reader
 from sparrowmq.spark.cluster.garbage import task_begins
 from sparrowmq.spark.options.table import WriteOptions
@@ -37,7 +36,8 @@ from sparrowmq.spark.write.finished_jobs import Counted, Tally
 from sparrowmq.spark.write.guarantees import report
 from sparrowmq.spark.write.idempotent_send import LookupClients, NumberedSender
 from sparrowmq.spark.write.identity import RowIdentity, task_place
-from sparrowmq.spark.write.queue_choice import KeyedRun, QueueChoice
+from sparrowmq.spark.write.plan import WritePlan, micro_batch_plan
+from sparrowmq.spark.write.queue_choice import KeyedRun
 from sparrowmq.spark.write.read_back import QueueRead, stored_keys
 from sparrowmq.spark.write.routing import Destination, RouteColumns, Rows, group_rows, numbered_rows
 from sparrowmq.spark.write.send import TaskSender
@@ -59,43 +59,33 @@ class Sent(WriterCommitMessage):
 
 
 class RocketMQWriter(DataSourceArrowWriter):
-    """Sends the rows of a batch job; `choice` are the queues of its first try.
+    """Sends the rows of a batch job."""
 
-    With `done`, the result of an earlier run, rows are only counted.
-    """
-
-    def __init__(
-        self,
-        options: WriteOptions,
-        schema: StructType,
-        choice: QueueChoice | None = None,
-        done: Tally | None = None,
-    ) -> None:
-        self._options = options
-        self._choice = choice
-        self._done = done
-        self._columns: SinkColumns = sink_columns(schema, options)
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send all rows of a task. Raises the error of the first failed send; rows sent earlier stay sent."""
-        scope, partition = self._options.job_id, task_place()[2]
+        plan, partition = self._plan, task_place()[2]
+        scope = plan.options.job_id
         if not scope:
-            return send_rows(iterator, self._columns, self._options, None, self._choice)
-        rows = Counted(iterator, self._columns.body)
-        if self._done is not None:
+            return send_rows(iterator, plan)
+        rows = Counted(iterator, plan.columns.body)
+        if plan.done is not None:
             return Sent({}, True, rows.all())
-        identity = RowIdentity(scope, self._options.job_batch, partition)
-        sent = send_rows(iter(rows), self._columns, self._options, identity, self._choice)
+        identity = RowIdentity(scope, plan.options.job_batch, partition)
+        sent = send_rows(iter(rows), plan, identity)
         return replace(sent, rows=rows.tally)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks are done. Raises `SparrowError` when a job that was done before has other rows now."""
         rows = finished_jobs.total(message.rows for message in messages if isinstance(message, Sent))
-        if self._done is not None:
-            finished_jobs.check(self._options, self._done, rows)
+        options, done = self._plan.options, self._plan.done
+        if done is not None:
+            finished_jobs.check(options, done, rows)
             return
-        finished_jobs.keep(self._options, rows)
-        report(self._options, f"wrote {_total(messages)}", messages)
+        finished_jobs.keep(options, rows)
+        report(options, f"wrote {_total(messages)}", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """A task has failed permanently; sent rows stay sent."""
@@ -103,37 +93,29 @@ class RocketMQWriter(DataSourceArrowWriter):
 
 
 class RocketMQStreamWriter(DataSourceStreamArrowWriter):
-    """Sends the rows of micro-batches; `plan` gives the queues of the batch's first try.
+    """Sends the rows of micro-batches.
 
     Spark makes two writers for each batch, in two processes: one is pickled for the tasks, the other commits.
     So the batch is planned when a writer is pickled. What that raises is raised by the tasks, as Spark would
     not show it as it is.
     """
 
-    def __init__(
-        self,
-        options: WriteOptions,
-        schema: StructType,
-        plan: Callable[[WriteOptions], QueueChoice | None] = lambda options: None,
-    ) -> None:
-        self._options = options
+    def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
-        self._planned = False
-        self._choice: QueueChoice | None = None
+        self._is_planned = False
         self._fault: SparrowError | None = None
-        self._columns: SinkColumns = sink_columns(schema, options)
 
     def __getstate__(self) -> dict[str, object]:
-        """What tasks need: the plan, and no settings of the checkpoint's file system."""
-        if not self._planned:
-            self._planned = True
+        """What tasks need."""
+        if not self._is_planned:
+            self._is_planned = True
             try:
-                self._choice = self._plan(self._options)
+                self._plan = micro_batch_plan(self._plan)
             except SettingsError as error:
                 self._fault = error
             except SparrowError as error:
                 self._fault = SparrowError(str(error))  # others may not be pickled
-        return self.__dict__ | {"_plan": None, "_options": replace(self._options, hadoop={})}
+        return self.__dict__ | {"_plan": self._plan.without_hadoop()}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """As `RocketMQWriter.write`. Raises `SparrowError` when the choice of queues is another batch's."""
@@ -141,16 +123,18 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
             raise self._fault
         query, batch, partition = task_place()
         identity = None if query is None else RowIdentity(query, batch, partition)
-        if self._choice is not None and self._choice.batch != batch:
+        choice = self._plan.choice
+        if choice is not None and choice.batch != batch:
+            place = self._plan.options.checkpoint_location
             raise SparrowError(
-                f"batch {batch} runs with the queues of batch {self._choice.batch}: option "
-                f"checkpointLocation={self._options.checkpoint_location!r} may be another query's checkpoint"
+                f"batch {batch} runs with the queues of batch {choice.batch}: option "
+                f"checkpointLocation={place!r} may be another query's checkpoint"
             )
-        return send_rows(iterator, self._columns, self._options, identity, self._choice)
+        return send_rows(iterator, self._plan, identity)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All tasks of a micro-batch are done."""
-        report(self._options, f"batch {batchId} wrote {_total(messages)}", messages)
+        report(self._plan.options, f"batch {batchId} wrote {_total(messages)}", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A task has failed permanently; sent rows stay sent."""
@@ -160,34 +144,26 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
 
 
 def send_rows(
-    batches: Iterator[pa.RecordBatch],
-    columns: SinkColumns,
-    options: WriteOptions,
-    identity: RowIdentity | None = None,
-    choice: QueueChoice | None = None,
+    batches: Iterator[pa.RecordBatch], plan: WritePlan, identity: RowIdentity | None = None
 ) -> Sent:
     """Send all rows of a task and wait until they are stored; `identity` names them, if anything does."""
     task_begins()
-    if columns.idempotence_key is None or identity is None:
-        return _send_all(batches, columns, options, identity, choice)
+    key, options, choice = plan.columns.idempotence_key, plan.options, plan.choice
+    if key is None or identity is None:
+        return _send_all(batches, plan, identity)
     from sparrowmq.spark.write.keyed import sorted_rows  # only with a key
 
-    with sorted_rows(batches, columns.idempotence_key) as rows:
+    with sorted_rows(batches, key) as rows:
         left: Iterable[pa.RecordBatch] = rows
         if choice is not None and choice.run is not None:
             identity = replace(identity, run=choice.run.number)
             without = replace(options, lost_brokers=options.lost_brokers | choice.lost)
-            left = _left(rows, columns.idempotence_key, identity, choice.run, without)
-        return _send_all(left, columns, options, identity, choice)
+            left = _left(rows, key, identity, choice.run, without)
+        return _send_all(left, plan, identity)
 
 
-def _send_all(
-    batches: Iterable[pa.RecordBatch],
-    columns: SinkColumns,
-    options: WriteOptions,
-    identity: RowIdentity | None,
-    choice: QueueChoice | None,
-) -> Sent:
+def _send_all(batches: Iterable[pa.RecordBatch], plan: WritePlan, identity: RowIdentity | None) -> Sent:
+    columns, options = plan.columns, plan.options
     loop = loop_thread()
     client = loop.run(producer(options))
     if options.rate_limit is not None:
@@ -202,7 +178,7 @@ def _send_all(
             return await (await admin(options)).producers.state(queue, name)
 
         clients = LookupClients(lambda: reader(options), state)
-        sender = NumberedSender(loop, client, options, identity, choice, clients)
+        sender = NumberedSender(loop, client, options, identity, plan.choice, clients)
     make_ids = _ids(columns, identity, client.client_id.partition("@")[0])
     first = 0
     try:
