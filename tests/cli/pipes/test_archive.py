@@ -40,6 +40,10 @@ def test_a_plan(sparrow: Sparrow, tmp_path: Path) -> None:
         ([], "an archive needs either topics or a pattern"),
         (["Archived", "--start", "now"], "start='now': must be earliest or latest"),
         (["Archived", "--since", "2026-01-01"], "narrow a --backfill"),
+        (
+            ["Archived", "--backfill", "--since", "2026-01-02", "--until", "2026-01-01"],
+            "is not before until=",
+        ),
         (["Archived", "--option", "x"], "--option 'x': give NAME=VALUE"),
         (["Archived", "--option", "batchrow=5", "--plan"], "did you mean batchRows"),
         (["Nowhere", "--plan"], "Nowhere"),

@@ -139,11 +139,15 @@ class Gaps:
 
     def span(self, zone: tzinfo) -> dict[str, int | None]:
         """The time limits; without a zone they are in `zone`. Raises `UsageError` for times without a
-        backfill.
+        backfill, and `SettingsError` if they end before they begin.
         """
+        from sparrowmq.spark.pipelines.common.source import check_times
+
         if (self.since or self.until) and not self.backfill:
             raise UsageError("--since and --until narrow a --backfill; add it or leave them out")
-        return {"since": millis(self.since, zone), "until": millis(self.until, zone)}
+        since, until = millis(self.since, zone), millis(self.until, zone)
+        check_times(since, until)
+        return {"since": since, "until": until}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import about
 
+from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.pipelines.archive.ledger import (
@@ -19,6 +21,8 @@ from sparrowmq.spark.pipelines.archive.ledger import (
     merged,
     rounds,
 )
+from sparrowmq.spark.pipelines.archive.plan import plan_backfill
+from sparrowmq.spark.pipelines.archive.settings import ArchiveSettings
 
 A, B = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 
@@ -133,3 +137,9 @@ def test_rounds_have_each_queue_once(given_spans: list[Span]) -> None:
     found = rounds(given_spans)
     assert sorted(span for group in found for span in group) == sorted(given_spans)
     assert all(len({span.queue for span in group}) == len(group) for group in found)
+
+
+def test_a_backfill_of_a_time_that_ends_before_it_begins_is_refused(tmp_path: Path) -> None:
+    settings = ArchiveSettings(directory=tmp_path / "archive", topics=("T",))
+    with pytest.raises(SettingsError, check=about(setting="since", value=2)):
+        plan_backfill(settings, since=2, until=1)

@@ -10,7 +10,7 @@ from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger, rounds
 from sparrowmq.spark.pipelines.archive.settings import ArchiveSettings
 from sparrowmq.spark.pipelines.common import reading
-from sparrowmq.spark.pipelines.common.source import between
+from sparrowmq.spark.pipelines.common.source import between, check_times
 from sparrowmq.spark.pipelines.common.steps import Plan, Step, reads
 
 NAME: Final = "archive"
@@ -69,7 +69,10 @@ def waiting(settings: ArchiveSettings, ledger: ArchiveLedger) -> list[Span]:
 def missing(
     settings: ArchiveSettings, ledger: ArchiveLedger, since: int | None, until: int | None
 ) -> list[Span]:
-    """Offsets before the archive's ends that are stored but not archived."""
+    """Offsets before the archive's ends that are stored but not archived. Raises `SettingsError` for a time
+    range that ends before it begins.
+    """
+    check_times(since, until)
     ends = ledger.ends()
     found: list[Span] = []
     for span in reading.spans_of(between(settings.source_options, since, until)):
