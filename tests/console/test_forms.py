@@ -254,8 +254,8 @@ def test_dead_letters_are_shown_and_sent_again(console: Site, admin: Reader, clu
     assert "1 of 1 rows" in picked.part("letters")
     (letter,) = re.findall(r'name="ids" value="(\w+)"', page.text)
     path = f"/dead-letters/fragile/resend?ids={letter}"
-    picked = admin.page(f"{path}&ids=NOTHING").typed("ids")
-    assert picked.split() == [letter, "NOTHING"], "all that are picked"
+    typed = admin.page(f"{path}&ids=NOTHING").typed("ids")
+    assert typed.split() == [letter, "NOTHING"], "all that are picked"
     done = admin.change(path, {"ids": f"{letter}\nNOTHING", "rate": "100"})
     assert done.headers["location"] == "/dead-letters/fragile/resends?_done=resent"
     outcome = until_sync(

@@ -10,9 +10,8 @@ from typing import Final
 
 import pytest
 from tests.coordinator.running import Running, running
-from tests.support import until_sync
+from tests.support import sqlite_url, until_sync
 
-from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.httpd.serving import PatientProtocol
 
 ROUNDS: Final = 7 * 24 * 2
