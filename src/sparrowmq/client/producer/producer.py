@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from sparrowmq.client.base.former_arguments import search_time
 from sparrowmq.client.base.hooks import SendMode
 from sparrowmq.client.base.lifecycle import ClientObject, Lifecycle
 from sparrowmq.client.base.settings import ProducerSettings, check_range, settings_of
@@ -427,6 +426,8 @@ class Producer(ClientObject):
         """The offset of the first message of `queue` stored at or after `timestamp`, an aware datetime or
         epoch milliseconds. `timestamp_ms` is a former name of `timestamp`.
         """
+        from sparrowmq.client.base.former_arguments import search_time
+
         at = search_time(timestamp, timestamp_ms)
         brokers = self._running().instance.brokers
         return await brokers.search_offset(await self._master(queue), queue, at)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
-from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import InvalidNameError, SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group, check_topic
@@ -105,6 +104,8 @@ def time(name: str, text: str) -> int:
     """Epoch milliseconds, or a time of ISO 8601 with its zone, in epoch milliseconds."""
     if text.strip().isdecimal():
         return number(0, 2**53)(name, text)
+    from sparrowmq.core.clock import epoch_ms
+
     try:
         return epoch_ms(name, datetime.fromisoformat(text.strip()))
     except ValueError:  # a SettingsError is one
