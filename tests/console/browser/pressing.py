@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from starlette.routing import Match, Route
-from tests.console.browser.test_browser import SAID, WAIT_MS, enter
+from tests.console.browser.test_browser import SAID, WAIT_MS, enter, is_fault
 from tests.console.browser.test_browser import pytestmark as needs_chromium
 from tests.console.site import Site
 
@@ -21,6 +21,8 @@ WALKS: Final = [needs_chromium, pytest.mark.timeout(600)]
 """Marks of walks: each presses several forms."""
 CONFIRMED_MAX: Final = 5
 """How often a form is confirmed again whose preview has changed, as when a service has moved on."""
+REFUSED: Final = (409, 422)
+"""Answers to a form that is out of date, or to a wrong name."""
 W = TypeVar("W", bound=Callable[..., None])
 LAST_STEPS: Final = (None, "do")
 """What the button of a form sends that makes a change; the first is that of forms without a preview."""
@@ -166,16 +168,10 @@ def hand(request: pytest.FixtureRequest, browser: Any, console: Site) -> Iterato
     context = browser.new_context(locale="en-GB")
     context.set_default_timeout(WAIT_MS)
     found, faults = Hand(context.new_page(), console), list[str]()
-    found.page.on("console", lambda said: faults.append(said.text) if _is_fault(said) else None)
+    found.page.on("console", lambda said: faults.append(said.text) if is_fault(said, REFUSED) else None)
     found.page.on("pageerror", lambda error: faults.append(str(error)))
     enter(found.page, console)
     yield found
     context.close()
     assert faults == []
     found.check(request.function)
-
-
-def _is_fault(said: Any) -> bool:
-    """A form that is refused has the status 409 or 422, which browsers write to their console."""
-    refused = any(f"status of {status}" in said.text for status in (409, 422))
-    return said.type in ("error", "warning") and not refused

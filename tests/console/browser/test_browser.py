@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -53,13 +53,19 @@ def page(browser: Any, console: Site) -> Iterator[Any]:
     context = browser.new_context(timezone_id="Asia/Shanghai", locale="en-GB")
     context.set_default_timeout(WAIT_MS)
     found, faults = context.new_page(), list[str]()
-    found.on("console", lambda said: faults.append(said.text) if said.type in ("error", "warning") else None)
+    found.on("console", lambda said: faults.append(said.text) if is_fault(said) else None)
     found.on("pageerror", lambda error: faults.append(str(error)))
     found.on("dialog", lambda dialog: faults.append(dialog.message))
     enter(found, console)
     yield found
     context.close()
     assert faults == []
+
+
+def is_fault(said: Any, expected: Sequence[int] = (401,)) -> bool:
+    """Whether a browser wrote a fault. It writes each refusal: 401 is the login in the place of a form."""
+    refused = any(f"status of {status}" in said.text for status in expected)
+    return said.type in ("error", "warning") and not refused
 
 
 def enter(found: Any, console: Site) -> None:
